@@ -6,6 +6,8 @@ Plants mistakes in the core of the library, one at a time, and says which of the
 The work folder holds a copy of the tree, a build of it that counts which lines run, and what was
 found so far: a run goes on where the last one stopped. Nothing is written into the tree. The build
 has the gate's address and undefined behaviour sanitizers, whose reports end a test with an error.
+A process plants one mistake in a layer above copy and build that only it sees (an overlay in a mount
+namespace), which is gone when it ends; so -j plants as many at once.
 
     reach.json     one line a test: how long it took, and which lines of the core it ran
     results.json   one entry a mistake
@@ -24,9 +26,12 @@ that has changed say anew which lines it runs.
 
 import argparse
 import collections
+import concurrent.futures
 import contextlib
+import ctypes
 import hashlib
 import json
+import multiprocessing
 import os
 import re
 import resource
@@ -46,7 +51,7 @@ TREE = Path(__file__).resolve().parents[1]
 CORE = ("lib/api/", "lib/base/", "lib/cache/", "lib/kv/", "lib/map/", "lib/pool/", "lib/share/", "lib/stream/",
         "lib/tier/", "numa/")
 SUITES = {"glake:unit", "glake:flow", "glake:stress", "glake:abi"}
-OPTIONS = ["-Db_coverage=true", "-Doptimization=1", "-Dmodels=false",
+OPTIONS = ["-Db_coverage=true", "-Doptimization=1", "-Ddebug=false", "-Dmodels=false",
            # beside counts gcc lays frames askew that have to be aligned, as those of xxhash
            "-Db_sanitize=address,undefined", "-Dc_args=-fno-sanitize=alignment", "-Db_lundef=false"]
 SEED = "20261123"  # of the tests, so that a test runs the same lines each time
@@ -55,10 +60,75 @@ SANITIZERS = {  # as in .ci/run
     "LSAN_OPTIONS": f"use_tls=0:suppressions={TREE}/t/lsan.supp:print_suppressions=0",
     "UBSAN_OPTIONS": "halt_on_error=1"}
 TEXTS = (".md", ".1", ".3", ".7")  # which change nothing
+NEW_MOUNTS, NEW_USER, PRIVATE = 0x20000, 0x10000000, 1 << 18 | 1 << 14  # of unshare and mount
 
 
 class Out(Exception):
     """No minutes are left."""
+
+
+def apart(what, *args):
+    """What a function says, or raises, in a process of its own."""
+    def child():
+        try:
+            there.send(what(*args))
+        except Exception as error:  # pylint: disable=broad-exception-caught
+            there.send(error)
+
+    fork = multiprocessing.get_context("fork")
+    here, there = fork.Pipe()
+    process = fork.Process(target=child)
+    process.start()
+    there.close()
+    result = here.recv()
+    process.join()
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+@contextlib.contextmanager
+def workers(jobs):
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        try:
+            yield pool
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.terminate()
+
+
+@contextlib.contextmanager
+def layer(folder, names):
+    """What this process and its children write below folders of these names is seen by them alone, and
+    not kept."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def call(what, *args):
+        if what(*args):
+            error = ctypes.get_errno()
+            raise OSError(error, f"no layer above {folder}, which takes root or namespaces of users: "
+                          f"{os.strerror(error)}")
+
+    upper, user, group = folder / "layers" / str(os.getpid()), os.geteuid(), os.getegid()
+    call(libc.unshare, NEW_MOUNTS | (NEW_USER if user else 0))
+    if user:
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"),
+                           ("gid_map", f"{group} {group} 1")):
+            Path(f"/proc/self/{name}").write_text(text, encoding="ascii")
+    call(libc.mount, None, b"/", None, PRIVATE, None)
+    for name in names:
+        for part in ("up", "work"):
+            (upper / name / part).mkdir(parents=True)
+        data = (f"lowerdir={folder / name},upperdir={upper / name}/up,workdir={upper / name}/work"
+                + ",userxattr" * bool(user))
+        call(libc.mount, b"overlay", bytes(folder / name), b"overlay", 0, data.encode())
+    try:
+        yield
+    finally:
+        for name in names:
+            libc.umount2(bytes(folder / name), 2)
+        shutil.rmtree(upper, ignore_errors=True)
 
 
 class Work:
@@ -66,7 +136,9 @@ class Work:
 
     def __init__(self, folder, jobs):
         self.folder, self.jobs = folder, jobs
-        self.src, self.build, self.runs = folder / "src", folder / "build", folder / "counts"
+        self.src, self.build = folder / "src", folder / "build"
+        for name in ("layers", "runs"):  # that were stopped in the middle
+            shutil.rmtree(folder / name, ignore_errors=True)
         self.names = self.copy()
         self.core = [n for n in self.names if n.startswith(CORE) and n.endswith(".c")]
         self.text = {n: (self.src / n).read_text(encoding="utf-8") for n in self.core}
@@ -117,11 +189,11 @@ class Work:
             found.update(name.encode() + b"\0" + (self.src / name).read_bytes())
         return found.hexdigest()[:16]
 
-    def make(self, targets):
+    def make(self, targets, jobs=1):
         """None, or what was wrong."""
         if not targets:  # would be all
             return None
-        done = subprocess.run(["ninja", "-C", self.build, f"-j{self.jobs}", "-k0", *targets],
+        done = subprocess.run(["ninja", "-C", self.build, f"-j{jobs}", "-k0", *targets],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         return done.stdout.decode(errors="replace") if done.returncode else None
 
@@ -137,30 +209,27 @@ class Work:
     def run(self, name, limit):
         """None, or how the test failed. What it runs is counted in a folder that is empty."""
         test = self.tests[name]
-        shutil.rmtree(self.runs, ignore_errors=True)
+        shutil.rmtree(self.counts(), ignore_errors=True)
         env = os.environ | test["env"] | SANITIZERS | {
-            "GLAKE_TEST_SEED": SEED, "GCOV_PREFIX": str(self.runs), "PYTHONDONTWRITEBYTECODE": "1",
-            "GCOV_PREFIX_STRIP": str(len(self.build.parts) - 1)}
+            "GLAKE_TEST_SEED": SEED, "PYTHONDONTWRITEBYTECODE": "1",
+            "GCOV_PREFIX": str(self.counts()), "GCOV_PREFIX_STRIP": str(len(self.build.parts) - 1)}
 
         def child():  # it is the first to go when a mistake takes all memory
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
-        with open(self.folder / "said", "w+b") as out:
-            run = subprocess.Popen(
-                test["cmd"], env=env, cwd=test["workdir"] or self.build, stdin=subprocess.DEVNULL,
-                stdout=out, stderr=subprocess.DEVNULL, start_new_session=True, preexec_fn=child)
-            try:
-                run.wait(limit)
-                hangs = False
-            except subprocess.TimeoutExpired:
-                hangs = True
-            finally:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(run.pid, signal.SIGKILL)
-                status = run.wait()
-            out.seek(0)
-            text = out.read(1 << 24).decode(errors="replace")
+        run = subprocess.Popen(
+            test["cmd"], env=env, cwd=test["workdir"] or self.build, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True, preexec_fn=child)
+        try:
+            text, hangs = run.communicate(timeout=limit)[0].decode(errors="replace"), False
+        except subprocess.TimeoutExpired:
+            text, hangs = "", True
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)
+            run.stdout.close()
+            status = run.wait()
         bad = re.search(r"^not ok (?!.*# TODO).*", text, re.M)
         plan = re.search(r"^1\.\.(\d+)", text, re.M)
         count = len(re.findall(r"^ok\b", text, re.M))
@@ -172,11 +241,14 @@ class Work:
             return signal.Signals(-status).name if status < 0 else f"ends with {status}"
         return None if plan and int(plan[1]) == count else f"ends after {count} checks"
 
+    def counts(self):
+        return self.folder / "runs" / str(os.getpid())
+
     def lines(self):
         """What the last test ran of the core: {file: [line]}."""
         found, counts = collections.defaultdict(set), []
         for _, output, _ in self.objects:
-            count = (self.runs / output).with_suffix(".gcda")
+            count = (self.counts() / output).with_suffix(".gcda")
             if count.exists():
                 count.with_suffix(".gcno").symlink_to((self.build / output).with_suffix(".gcno"))
                 counts.append(count)
@@ -201,43 +273,52 @@ class Work:
         new.write_text("".join(json.dumps(r) + "\n" for r in found.values()), encoding="utf-8")
         new.replace(path)
         missing = sorted(set(self.tests) - set(found))
-        for at, name in enumerate(missing, 1):
-            if time.monotonic() > until:
-                raise Out
-            start = time.monotonic()
-            failed = self.run(name, args.longest)
-            row = {"stamp": self.stamp, "test": name, "seconds": time.monotonic() - start,
-                   "failed": failed, "lines": self.lines()}
-            if failed and failed.startswith("hangs"):
-                row["longest"] = args.longest
-            print(f"{at}/{len(missing)}: {name}: {row['seconds']:.1f} s, "
-                  f"{sum(map(len, row['lines'].values()))} lines {row['failed'] or ''}", flush=True)
-            found[name] = row
-            with open(path, "a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
+        with workers(self.jobs) as pool:
+            rows = [pool.submit(apart, self.reach_of, name, args.longest, until) for name in missing]
+            for at, done in enumerate(concurrent.futures.as_completed(rows), 1):
+                row = done.result()
+                print(f"{at}/{len(missing)}: {row['test']}: {row['seconds']:.1f} s, "
+                      f"{sum(map(len, row['lines'].values()))} lines {row['failed'] or ''}", flush=True)
+                found[row["test"]] = row
+                with open(path, "a", encoding="utf-8") as file:
+                    file.write(json.dumps(row) + "\n")
         return list(found.values())
+
+    def reach_of(self, name, longest, until):
+        if time.monotonic() > until:
+            raise Out
+        start = time.monotonic()
+        failed = self.run(name, longest)
+        row = {"stamp": self.stamp, "test": name, "seconds": time.monotonic() - start,
+               "failed": failed, "lines": self.lines()}
+        shutil.rmtree(self.counts(), ignore_errors=True)
+        return row | ({"longest": longest} if failed and failed.startswith("hangs") else {})
 
     def plant(self, mistake, tests, until):
         """{"noticed": test or None, "how", "tried"}, or None where it does not compile."""
-        path, right, once = self.src / mistake.file, self.text[mistake.file], ""
-        path.write_text(edited(right, mistake.edits), encoding="utf-8")
-        try:
-            if mistake.kind == "no store" and self.tells(mistake):
+        path, once = self.src / mistake.file, ""
+        path.write_text(edited(self.text[mistake.file], mistake.edits), encoding="utf-8")
+        if mistake.kind == "no store" and self.tells(mistake):
+            return None
+        for tried, (_, seconds, name) in enumerate(tests, 1):
+            if time.monotonic() > until:
+                raise Out
+            if self.make(self.tests[name]["targets"]):
                 return None
-            for tried, (_, seconds, name) in enumerate(tests, 1):
-                if time.monotonic() > until:
-                    raise Out
-                if self.make(self.tests[name]["targets"]):
-                    return None
-                limit = min(3 * seconds + 10, 120)
-                how = self.run(name, limit)
-                # what another load of the machine does is not the mistake
-                if how and self.run(name, limit):
-                    return {"noticed": name, "how": how, "tried": tried}
-                once = f"{name} failed once: {how}" if how else once
-            return {"noticed": None, "how": once, "tried": len(tests)}
-        finally:
-            path.write_text(right, encoding="utf-8")
+            limit = min(3 * seconds + 10, 120)
+            how = self.run(name, limit)
+            # what another load of the machine does is not the mistake
+            if how and self.run(name, limit):
+                return {"noticed": name, "how": how, "tried": tried}
+            once = f"{name} failed once: {how}" if how else once
+        return {"noticed": None, "how": once, "tried": len(tests)}
+
+    def planted(self, mistake, tests, until):
+        start = time.monotonic()
+        with layer(self.folder, ("src", "build")):
+            result = self.plant(mistake, tests, until)
+        shutil.rmtree(self.counts(), ignore_errors=True)
+        return result and result | {"tests": self.tests_stamp, "seconds": time.monotonic() - start}
 
 
 def said(*command):
@@ -297,14 +378,13 @@ class Results:
         key = f"{mistake.kind}: {key_of(mistake)}"
         result = self.of.get(key)
         more = result and not result["noticed"] and result["tried"] < len(tests)
-        if key not in self.of or more and key_of(mistake) not in self.equal:
-            start = time.monotonic()
-            result = self.work.plant(mistake, tests, until)
-            if result:
-                result |= {"tests": self.work.tests_stamp, "seconds": time.monotonic() - start}
-            self.of[key] = result
-            self.save()
-        return self.of[key]
+        if key in self.of and not (more and key_of(mistake) not in self.equal):
+            return result
+        return apart(self.work.planted, mistake, tests, until)
+
+    def keep(self, mistake, result):
+        self.of[f"{mistake.kind}: {key_of(mistake)}"] = result
+        self.save()
 
     def row(self, mistake, result):
         if result["noticed"]:
@@ -332,27 +412,26 @@ def go(work, args, until):
         print(f"{len(found)} mistakes in {len(work.core)} files, {nowhere} where no test comes")
         order = list(drawn(found, args.seed))
         if args.only:
-            order = [m for m in found if f"{m.file}:{m.line}" == args.only]
-        for mistake in order:
-            if len(planted) == args.count:
-                break
-            tests = reach.tests(mistake)
-            if not tests:
-                unreached += 1
-                print(f"{shown(mistake)}: no test comes here")
-            elif args.list:
-                planted.append((mistake, None))
-                print(f"{shown(mistake)} ({len(tests)} tests)")
-            else:
-                result = results.find(mistake, tests[:args.tests], until)
+            order = [m for m in found if {m.file, f"{m.file}:{m.line}"} & set(args.only)]
+        reached = [(at, m) for at, m in enumerate(order) if reach.tests(m)]
+        if args.list:
+            for _, m in reached[:args.count]:
+                print(f"{shown(m)} ({len(reach.tests(m))} tests)")
+            return
+        with workers(work.jobs) as pool:
+            for tried, ((at, mistake), result) in enumerate(zip(reached, pool.map(
+                    lambda each: results.find(each[1], reach.tests(each[1])[:args.tests], until),
+                    reached)), 1):
+                results.keep(mistake, result)
+                unreached = at + 1 - tried
                 again += not result
                 if result:
                     planted.append((mistake, result))
                     print(f"{len(planted)}: {results.row(mistake, result)}", flush=True)
+                if len(planted) == args.count:
+                    break
     except Out:
         print(f"the {args.minutes:g} minutes are over; the next run goes on here")
-    if args.list:
-        return
     missed = [(m, result) for m, result in planted if not result["noticed"]]
     equal = sum(key_of(m) in results.equal for m, _ in missed)
     print("", "Not noticed:", *[results.row(*m) for m in missed], "", sep="\n")
@@ -366,7 +445,8 @@ def main():
     parser.add_argument("--count", metavar="N", type=int, default=60, help="mistakes, else 60")
     parser.add_argument("--seed", metavar="N", type=int, default=1, help="which are drawn")
     parser.add_argument("--minutes", metavar="M", type=float, default=1e6, help="stop after these")
-    parser.add_argument("--only", metavar="FILE:LINE", help="the mistakes of that line instead")
+    parser.add_argument("--only", metavar="FILE[:LINE]", action="append",
+                        help="the mistakes there instead; may be given again")
     parser.add_argument("--tests", metavar="N", type=int, default=40,
                         help="how many are tried of those that run a line, else 40")
     parser.add_argument("--longest", metavar="S", type=float, default=60,
@@ -374,7 +454,8 @@ def main():
     parser.add_argument("--again", metavar="TEST", action="append", default=[],
                         help="see anew which lines it runs")
     parser.add_argument("--list", action="store_true", help="show what is drawn, and plant nothing")
-    parser.add_argument("-j", metavar="N", default="1", help="jobs of a build")
+    parser.add_argument("-j", metavar="N", type=int, default=1,
+                        help="mistakes at once, and jobs of the build")
     parser.add_argument("folder", help="the work folder, outside the tree")
     args = parser.parse_args()
     folder, until = Path(args.folder).resolve(), time.monotonic() + 60 * args.minutes
@@ -383,7 +464,8 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was begun is ended
     folder.mkdir(parents=True, exist_ok=True)
     work = Work(folder, args.j)
-    wrong = work.make(sorted({file for test in work.tests.values() for file in test["targets"]}))
+    wrong = work.make(
+        sorted({file for test in work.tests.values() for file in test["targets"]}), args.j)
     if wrong:
         print(wrong, file=sys.stderr)
         return 1
