@@ -80,8 +80,8 @@ static void say(int level, const char *line)
 		fn(level, line, arg);
 		return;
 	}
-	length = snprintf(whole, sizeof(whole) - 1, "glake[%d] %s: %s", getpid(),
-		names[level], line);
+	length = snprintf(
+		whole, sizeof(whole), "glake[%d] %s: %s", getpid(), names[level], line);
 	if (length > (int)sizeof(whole) - 2)
 		length = (int)sizeof(whole) - 2;
 	whole[length++] = '\n';
