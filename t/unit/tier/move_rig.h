@@ -25,11 +25,19 @@ static unsigned char *block[BLOCKS];
 static size_t size;
 static uint64_t rolled;
 
-#define STEP 248 /* bytes between two words: so that all places in a page are met */
+/* Bytes between two words: nine pages, and such that all places in a page are met. */
+#define STEP (9 * 4096 + 248)
+
+/* The next word after one; the last is at the end. */
+static inline size_t next_word(size_t at)
+{
+	return at + STEP + 8 <= size || at + 8 == size ? at + STEP : size - 8;
+}
 
 static inline void fill(unsigned char *at, uint64_t word)
 {
-	for (size_t i = 0; i + 8 <= size; i += STEP, word += UINT64_C(0x9e3779b97f4a7c15))
+	for (size_t i = 0; i < size;
+		i = next_word(i), word += UINT64_C(0x9e3779b97f4a7c15))
 		memcpy(at + i, &word, 8);
 }
 
@@ -37,8 +45,8 @@ static inline bool is_filled(const unsigned char *at, uint64_t word)
 {
 	uint64_t wrong = 0, there;
 
-	for (size_t i = 0; i + 8 <= size;
-		i += STEP, word += UINT64_C(0x9e3779b97f4a7c15)) {
+	for (size_t i = 0; i < size;
+		i = next_word(i), word += UINT64_C(0x9e3779b97f4a7c15)) {
 		memcpy(&there, at + i, 8);
 		wrong |= there ^ word;
 	}

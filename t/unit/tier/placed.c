@@ -116,6 +116,23 @@ static void peers(void)
 	is_int(close_all(), 0, "nothing is left");
 }
 
+/* Between two GPUs no other lends its link, and none gets rights. */
+static int to_a_peer(const char *lend)
+{
+	struct glake_driver_stats before = {.sz = sizeof(before)}, after = before;
+
+	begin(lend, "tier.place=peer", "tier.peer=1", 8 * MIB);
+	glake_driver_stats_get(ctx, &before);
+	is_int(lower() | resume_lazily(), 0, "suspended to a lender");
+	ok(placed() == BLOCKS * size, "all of them");
+	is_int(quiet(), 0, "they come back");
+	ok(is_whole(), "with all bytes");
+	glake_driver_stats_get(ctx, &after);
+	is_int(close_all(), 0, "nothing is left");
+	return (int)(after.calls[GLAKE_CALL_SET_ACCESS] -
+		before.calls[GLAKE_CALL_SET_ACCESS]);
+}
+
 /* What the driver refuses: the rights, which are not had, or cannot be taken back at once. */
 static void refused(void)
 {
@@ -372,6 +389,8 @@ int main(void)
 	links("io.lend=2", 1.8, 2.01);
 	links("io.lend=all", 3.5, 4.01);
 	peers();
+	is_int(to_a_peer("io.lend=all"), to_a_peer("io.lend="),
+		"with rights as without others");
 	refused();
 	rights_stay_long(rights_stay());
 	rights_under_way();
