@@ -36,6 +36,8 @@ enum glake_error_class {
 	GLAKE_ERROR_CORRUPT = 17,     /* -EIO: our own books are inconsistent */
 	GLAKE_ERROR_DRIVER = 18,      /* -EIO: a driver fault that does not stick */
 	GLAKE_ERROR_CONFIG = 19,      /* -EINVAL: a configuration value */
+	GLAKE_ERROR_GUARD =
+		20, /* -EIO: the program wrote where it should not, see guard.h */
 };
 
 #define GLAKE_ERROR_TEXT_MAX 256

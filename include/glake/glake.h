@@ -25,6 +25,7 @@
  *   stats.h     figures: memory, requests, driver calls
  *   figures.h   all figures by name, as JSON and for Prometheus
  *   board.h     the format of figures that a process shares with those who watch it
+ *   guard.h     memory that the program writes where it should not
  *   map.h       the addresses of a GPU, and what lies in them
  *   refusal.h   why a request was refused, and what would have helped
  *   conf.h      the configuration, key by key
@@ -50,6 +51,7 @@
 #include <glake/error.h>
 #include <glake/figures.h>
 #include <glake/graph.h>
+#include <glake/guard.h>
 #include <glake/host.h>
 #include <glake/info.h>
 #include <glake/kv.h>

@@ -15,6 +15,7 @@
 #include "base/parse.h"
 #include "base/sized.h"
 #include "driver/driver.h"
+#include "guard/guard.h"
 #include "soft/open.h"
 #include "watch/watch.h"
 
@@ -159,6 +160,7 @@ static int apply(
 	bool host = conf->tier_place != GLK_TIER_PLACE_GPU;
 	bool file = conf->from[id].origin <= GLAKE_CONF_FILE;
 	uint64_t most = conf->tier_host ? conf->tier_host : context->host_most;
+	int err = 0;
 
 	for (int i = 0; i < context->devices; i++)
 		if (id == GLK_CONF_tier_place && host && !context->caches[i].host)
@@ -177,13 +179,15 @@ static int apply(
 			glk_poke_relaxed(&cache->places, cache->host && host);
 		else if (id == GLK_CONF_tier_host && cache->host)
 			glk_store_relaxed(&cache->host->budget, most ? most : UINT64_MAX);
+		else if (id == GLK_CONF_guard_mode)
+			err = err ? err : glk_guard_set(cache, conf->guard_mode);
 		else if (id == GLK_CONF_pool_rest)
 			glk_rest_set(cache, conf->pool_rest);
 		if (id == GLK_CONF_tier_place || id == GLK_CONF_tier_away)
 			glk_beside_lend(cache, conf->tier_place == GLK_TIER_PLACE_PEER,
 				conf->tier_away == GLK_TIER_AWAY_PEER);
 	}
-	return 0;
+	return err;
 }
 
 /* The key of a name, if it may change while the program runs. */

@@ -12,6 +12,7 @@
 #include "base/rcu.h"
 #include "base/sized.h"
 #include "base/thread.h"
+#include "guard/guard.h"
 #include "numa/topology.h"
 #include "soft/open.h"
 #include "tier/tier.h"
@@ -132,6 +133,8 @@ static int take_down(struct glk_context *context, size_t *ret_live)
 	glk_trace_close(glk_load_relaxed(&context->trace), glk_clock_ns());
 	while (context->stopped_count)
 		glk_trace_close(context->stopped[--context->stopped_count], 0);
+	for (int i = 0; i < context->devices; i++)
+		glk_guard_fini(&context->caches[i]);
 	glk_io_fini(&context->io);
 	err = end_caches(context, context->devices, ret_live);
 	glk_pool_fini(&context->pool);
@@ -193,7 +196,10 @@ int glake_open(const struct glake_options *options, struct glake **ret_ctx)
 	if (err)
 		goto driver;
 	start_trace(context);
-	err = glk_context_publish(context, &handle);
+	for (int i = 0; i < context->devices && !err; i++)
+		err = glk_guard_set(&context->caches[i], context->conf.guard_mode);
+	if (!err)
+		err = glk_context_publish(context, &handle);
 	if (err) {
 		take_down(context, &live);
 		return err;

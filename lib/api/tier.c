@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/sized.h"
 #include "base/thread.h"
+#include "guard/guard.h"
 
 #include <errno.h>
 
@@ -77,6 +78,7 @@ int glake_advise_priority(struct glake *ctx, void *ptr, int priority)
 int glake_quiet(struct glake *ctx, int device, struct glake_returned *ret)
 {
 	struct glake_returned did = {.sz = sizeof(did)};
+	struct glake_checked checked = {.sz = sizeof(checked)};
 	struct glk_context *context;
 	struct glk_cache *cache;
 	int err, cancel;
@@ -89,8 +91,10 @@ int glake_quiet(struct glake *ctx, int device, struct glake_returned *ret)
 		return err;
 	cancel = glk_cancel_off();
 	err = glk_cache_quiet(cache, &did);
-	if (!err)
+	if (!err) {
 		glk_learn_step(cache);
+		glk_guard_check(cache, &checked);
+	}
 	glk_prefetch_pump(cache);
 	glk_cancel_restore(cancel);
 	if (ret)

@@ -282,6 +282,13 @@ GLK_KEY(host, bind, BOOL, host_bind, "no", 0, 0, "",
 	"Whether such a block may lie on the NUMA node that is nearest to its GPU alone. Without it comes "
 	"from another node where that has none left; with it the request is refused.")
 
+GLK_LIVE_KEY(guard, mode, CHOICE, guard_mode, "off", 0, 0, "off,canary",
+	"What is done to find memory that the program writes where it should not, for blocks that are asked for from "
+	"then on: see glake_check(3). With canary there are 1 to 512 bytes behind each block, more where sizes are "
+	"rounded, with a pattern of their address and a secret, which is looked at when the block is freed, by glake_check and by "
+	"glake_quiet. No request is served by a bin then. Blocks with a tag or a flag, of a pool of graphs, and those that a "
+	"capture asks for, have none.")
+
 GLK_KEY(map, span, SIZE, map_span, "4TiB", 1 * GLK_GIB, 64 * GLK_TIB, "",
 	"Most addresses to reserve for each GPU, and for each pool of graphs. They are reserved as "
 	"they are needed, in steps of four times the memory of the GPU, but 80TiB for all GPUs "

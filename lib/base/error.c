@@ -90,7 +90,7 @@ const char *glake_error_class_name(int error_class)
 	static const char *const names[] = {"NONE", "NOMEM_DEVICE", "NOMEM_HOST",
 		"ADDRESS", "LIMIT", "DEVICE_LOST", "PERM", "BUSY", "AGAIN", "CAPTURE",
 		"INVAL", "NOT_MINE", "DOUBLE_FREE", "STALE", "FORKED", "SHUTDOWN",
-		"UNSUPPORTED", "CORRUPT", "DRIVER", "CONFIG"};
+		"UNSUPPORTED", "CORRUPT", "DRIVER", "CONFIG", "GUARD"};
 
 	if (error_class < 0 || (size_t)error_class >= sizeof(names) / sizeof(*names))
 		return "?";

@@ -161,6 +161,18 @@ int glk_block_give_back(
 	}
 	glk_lock_lengthen(&cache->lock);
 	since = since ? since : glk_clock_ticks();
+	if (glk_guard_ops(cache)) {
+		bool kept;
+
+		glk_lock_pause(&cache->lock);
+		kept = glk_guard_ops(cache)->freed(cache, e, id, stream);
+		glk_lock_resume(&cache->lock);
+		if (kept) {
+			glk_unlock_since(
+				&cache->lock, since, &cache->times[GLK_TIMED_FREE]);
+			return 0;
+		}
+	}
 	take_back(&cache->arena, seat, e, glk_block_use(cache, e, id));
 	glk_stream_own(&cache->streams, on, size);
 	glk_unlock_since(&cache->lock, since, &cache->times[GLK_TIMED_FREE]);
@@ -272,6 +284,8 @@ static void put_behind(struct glk_cache *cache, struct glk_arena *arena,
 	struct glk_use use;
 	uint64_t tick;
 
+	if (arena == &cache->arena && glk_guard_ops(cache))
+		glk_guard_ops(cache)->freed(cache, e, 0, NULL);
 	glk_lock(&cache->lock);
 	if (collector)
 		s = glk_stream_enter(&cache->streams, collector);

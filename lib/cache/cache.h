@@ -167,7 +167,8 @@ struct glk_cache {
 	glk_atomic(
 		struct glk_graphs *) graphs; /* NULL: there never was a pool of graphs */
 	glk_atomic(struct glk_tags *) tags;  /* NULL: there never was a tag */
-	glk_atomic(bool) diverted; /* no request is a hit, since a pool is open */
+	/* Reasons why no request is a hit: GLK_DIVERT_..., a bit each. */
+	glk_atomic(uint32_t) diverted;
 	uint32_t last_row;
 	struct glk_seats sum; /* of the seats, as of the last miss */
 	uint32_t turn;	      /* row whose bins gave blocks back last */
@@ -224,7 +225,50 @@ struct glk_cache {
 	uint32_t rights_rest, rights_refused;
 	struct glk_hostpool hostpool; /* has a lock of its own */
 	struct glk_helper *helpers;   /* threads of those above, see below */
+	glk_atomic(const struct glk_guard_ops *) guard; /* NULL: never guarded */
+	void *guarding;					/* what guard keeps of it */
 };
+
+/*
+ * What guard does to blocks of the GPU's own arena: functions that it gives the GPU before the first one is guarded,
+ * and that stay. Without the lock, where nothing else is said.
+ */
+struct glk_guard_ops {
+	/* Bytes that a block gets behind those that are asked for, at the least; 0: it is not guarded. */
+	uint64_t (*behind)(struct glk_cache *cache, uint64_t size);
+	/* Such a block was given on a stream that captures nothing, and nobody knows of it yet. */
+	void (*born)(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream);
+	/* A block that is claimed goes, behind what was queued on a stream, by its number and handle; number 0: behind
+	 * events. Whether guard keeps it, and gives it back later. */
+	bool (*freed)(struct glk_cache *cache, struct glk_extent *e, uint32_t on,
+		struct CUstream_st *stream);
+	/* Contents of a block leave the memory behind its addresses. Under the lock. */
+	void (*left)(struct glk_cache *cache, const struct glk_extent *e);
+	/* There is no room for a request: gives back what it keeps. Whether that was anything. */
+	bool (*yield)(struct glk_cache *cache);
+	/* There was none, and it is served without. */
+	void (*without)(struct glk_cache *cache);
+	/* A free of a block that is freed already. */
+	void (*refused)(struct glk_cache *cache, uint64_t addr);
+};
+
+/* miss.c: whether guard is to see every request, so that none is a hit. */
+void glk_cache_guard(struct glk_cache *cache, bool every);
+
+static inline const struct glk_guard_ops *glk_guard_ops(struct glk_cache *cache)
+{
+	/* pairs with: the release in lib/guard */
+	return glk_load_acquire(&cache->guard);
+}
+
+/* For one whose contents leave. Under the lock. */
+static inline void glk_guard_left(struct glk_cache *cache, const struct glk_extent *e)
+{
+	const struct glk_guard_ops *guard = glk_guard_ops(cache);
+
+	if (guard)
+		guard->left(cache, e);
+}
 
 /* The bin of blocks that were used on further streams: one of row 0, which is nobody's. */
 #define GLK_BIN_MARKED 1u

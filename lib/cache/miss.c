@@ -198,6 +198,7 @@ struct asked {
 	uint64_t session; /* of a pool of graphs */
 	uint64_t capture; /* that the stream is in */
 	int64_t came;	  /* when; 0: is not known, nor to be timed */
+	uint64_t behind;  /* bytes that guard wants behind it; 0: it is not guarded */
 };
 
 /* With the lock, which it gives back: nothing can be had now, or (0) the stream is none any more. */
@@ -223,7 +224,7 @@ static inline struct glk_row *row_of(struct glk_cache *cache, const struct asked
 static GLK_COLD void tell(struct glk_cache *cache, const struct glk_request *request,
 	const struct asked *asked, int err)
 {
-	if (err == -ENOMEM)
+	if (err == -ENOMEM && !asked->behind)
 		glk_refusal_note(cache, request, asked->stream, asked->session);
 	if (err)
 		GLK_PROBE3(refusal, cache->device, request->size, err);
@@ -253,9 +254,11 @@ static GLK_COLD int serve_long(struct glk_cache *cache, const struct asked *aske
 	int64_t since, bool called, uint64_t *ret_addr)
 {
 	struct glk_request request = {.size = asked->size,
-		.rounded = glk_quick_grains(asked->size) << GLK_GRAIN_SHIFT,
+		.rounded = glk_quick_grains(asked->size + asked->behind)
+			<< GLK_GRAIN_SHIFT,
 		.flags = asked->flags,
 		.capture = asked->capture,
+		.guarded = asked->behind,
 		.called = called,
 		.patient = true};
 	struct glk_seat *seat = asked->seat;
@@ -288,14 +291,15 @@ static GLK_COLD int serve_long(struct glk_cache *cache, const struct asked *aske
 	else if (asked->tag)
 		err = serve_tag(cache, &request, asked->tag, seat, ret_addr);
 	else
-		err = serve(cache, &request, seat, row, ret_addr);
+		err = serve(cache, &request, seat, asked->behind ? NULL : row, ret_addr);
 	if (err && request.asks) {
 		glk_plan_leave(cache);
 		glk_unlock(&cache->lock);
 		return request.lack ? miss_again(cache, asked, request.lack, ret_addr)
 				    : err;
 	}
-	cache->oom += err == -ENOMEM;
+	/* a guarded one is asked for again */
+	cache->oom += err == -ENOMEM && !asked->behind;
 	glk_plan_leave(cache);
 	glk_unlock_since(&cache->lock, since, &cache->times[GLK_TIMED_REQUEST]);
 	if (!err)
@@ -352,6 +356,39 @@ static inline int serve_asked(struct glk_cache *cache, const struct asked *asked
 	return 0;
 }
 
+void glk_cache_guard(struct glk_cache *cache, bool every)
+{
+	glk_lock(&cache->lock);
+	glk_quick_divert(cache, GLK_DIVERT_GUARD, every);
+	glk_unlock(&cache->lock);
+}
+
+/*
+ * A plain request that guard may want something behind. Where there is no room for that, nor when guard has given back
+ * what it keeps, it is served without; for the first tries the program is not asked for room.
+ */
+static GLK_COLD int serve_guarded(struct glk_cache *cache,
+	const struct glk_guard_ops *guard, struct asked *asked, uint64_t *ret_addr)
+{
+	int err;
+
+	asked->behind = guard->behind(cache, asked->size);
+	if (!asked->behind)
+		return serve_asked(cache, asked, true, ret_addr);
+	do {
+		glk_thread_current->asked++;
+		err = serve_asked(cache, asked, false, ret_addr);
+		glk_thread_current->asked--;
+	} while (err == -ENOMEM && guard->yield(cache));
+	if (!err)
+		guard->born(cache, *ret_addr, asked->handle);
+	if (err != -ENOMEM)
+		return err;
+	guard->without(cache);
+	asked->behind = 0;
+	return serve_asked(cache, asked, true, ret_addr);
+}
+
 int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *stream,
 	uint32_t flags, uint64_t *ret_addr)
 {
@@ -387,6 +424,8 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 		return 0;
 	asked.capture = facts.capture;
 	plain = !flags && !asked.session && !asked.tag && !facts.capture;
+	if (plain && glk_guard_ops(cache))
+		return serve_guarded(cache, glk_guard_ops(cache), &asked, ret_addr);
 	return serve_asked(cache, &asked, plain, ret_addr);
 }
 

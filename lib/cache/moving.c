@@ -126,6 +126,8 @@ int glk_block_refuse(struct glk_cache *cache, uint64_t addr)
 	if (found)
 		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
 			"another thread uses the block at 0x%" PRIx64 " in a call", addr);
+	if (freed && glk_guard_ops(cache))
+		glk_guard_ops(cache)->refused(cache, addr);
 	if (freed)
 		return glk_error(-EINVAL, GLAKE_ERROR_DOUBLE_FREE,
 			"no live block at 0x%" PRIx64 ": it was freed before", addr);

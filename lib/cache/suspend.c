@@ -33,7 +33,7 @@ static void shut(struct glk_cache *cache)
 {
 	glk_store_relaxed(&cache->suspended, true);
 	glk_lend_shut(cache->node, true);
-	glk_quick_divert(cache, true);
+	glk_quick_divert(cache, GLK_DIVERT_SUSPEND, true);
 	glk_plan_close(cache);
 	glk_plan_open(cache);
 }
@@ -42,7 +42,7 @@ static void admit(struct glk_cache *cache)
 {
 	glk_lend_shut(cache->node, false);
 	glk_store_relaxed(&cache->suspended, false);
-	glk_quick_divert(cache, has_open_pool(cache));
+	glk_quick_divert(cache, GLK_DIVERT_SUSPEND, false);
 }
 
 struct sending {

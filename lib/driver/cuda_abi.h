@@ -14,6 +14,8 @@
 struct CUctx_st;
 struct CUstream_st;
 struct CUevent_st;
+struct CUmod_st;
+struct CUfunc_st;
 
 typedef unsigned int glk_cu_result;
 typedef unsigned int glk_cu_attribute;
@@ -43,10 +45,14 @@ enum {
 	GLK_CU_INVALID_DEVICE = 101,
 	GLK_CU_INVALID_CONTEXT = 201,
 	GLK_CU_ALREADY_MAPPED = 208,
+	GLK_CU_NO_BINARY_FOR_GPU = 209,
 	GLK_CU_NOT_MAPPED = 211,
 	GLK_CU_ECC_UNCORRECTABLE = 214,
 	GLK_CU_PEER_ACCESS_UNSUPPORTED = 217,
+	GLK_CU_INVALID_PTX = 218,
 	GLK_CU_NVLINK_UNCORRECTABLE = 220,
+	GLK_CU_JIT_COMPILER_NOT_FOUND = 221,
+	GLK_CU_UNSUPPORTED_PTX_VERSION = 222,
 	GLK_CU_CONTAINED = 226,
 	GLK_CU_INVALID_HANDLE = 400,
 	GLK_CU_NOT_READY = 600,
@@ -277,6 +283,15 @@ struct glk_cu_access {
 		(struct CUctx_st *, unsigned long long *))				\
 	F(cuStreamGetId, cuStreamGetId, 12000,						\
 		(struct CUstream_st *, unsigned long long *))				\
+	F(cuModuleLoadData, cuModuleLoadData, 2000,					\
+		(struct CUmod_st **, const void *))					\
+	F(cuModuleUnload, cuModuleUnload, 2000, (struct CUmod_st *))			\
+	F(cuModuleGetFunction, cuModuleGetFunction, 2000,				\
+		(struct CUfunc_st **, struct CUmod_st *, const char *))			\
+	F(cuLaunchKernel, cuLaunchKernel, 4000,						\
+		(struct CUfunc_st *, unsigned int, unsigned int, unsigned int,		\
+			unsigned int, unsigned int, unsigned int, unsigned int,		\
+			struct CUstream_st *, void **, void **))			\
 	F(cuMemHostRegister, cuMemHostRegister, 6050, (void *, size_t, unsigned int))	\
 	F(cuMemHostUnregister, cuMemHostUnregister, 4000, (void *))
 /* clang-format on */

@@ -131,6 +131,13 @@ int glk_cuda_spot(
 	struct glk_drv *drv, uint64_t addr, size_t size, struct glk_spot *ret_spot);
 int glk_cuda_host_lock(struct glk_drv *drv, int device, void *ptr, size_t size);
 int glk_cuda_host_unlock(struct glk_drv *drv, int device, void *ptr);
+int glk_cuda_module_load(
+	struct glk_drv *drv, int device, const char *text, uint64_t *ret_module);
+int glk_cuda_module_free(struct glk_drv *drv, int device, uint64_t module);
+int glk_cuda_kernel_find(struct glk_drv *drv, int device, uint64_t module,
+	const struct glk_kernel *kernel, uint64_t *ret_kernel);
+int glk_cuda_launch(struct glk_drv *drv, int device, const struct glk_launch *launch,
+	struct CUstream_st *stream);
 int glk_cuda_node_try(struct glk_drv *drv, int node, bool always);
 /* For tests: how long a driver has to answer; 0 for as long as it has otherwise. */
 void glk_cuda_node_patience(int64_t ns);

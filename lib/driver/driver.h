@@ -122,7 +122,28 @@ struct glk_link {
 	int group;	/* -1: it shares none */
 };
 
-#define GLK_DRV_OPS_VERSION 8
+/*
+ * A kernel of the library: its name in the text that is loaded, and the same in C for a device that has no processor of
+ * its own. Both take one structure, by value and by address.
+ */
+struct glk_kernel {
+	const char *name;
+	void (*twin)(const void *args);
+};
+
+#define GLK_LAUNCH_ARGS 64
+
+struct glk_launch {
+	uint64_t kernel; /* of kernel_find */
+	uint32_t blocks, threads;
+	const void *args;
+	size_t size; /* of them, GLK_LAUNCH_ARGS bytes at most */
+	/* What it touches, for a driver that judges; 0 bytes: memory that nobody else uses until it has ended. */
+	uint64_t addr, bytes;
+	bool write;
+};
+
+#define GLK_DRV_OPS_VERSION 9
 
 /*
  * Entries marked optional may be NULL in a backend; glk_count_open fills them with stubs that
@@ -227,6 +248,19 @@ struct glk_drv_ops {
 	int (*copy_gpu)(struct glk_drv *drv, uint64_t dst, uint64_t src, int *ret_device);
 	/* count words of 32 bits. */
 	int (*fill)(struct glk_drv *drv, uint64_t dst, uint32_t value, size_t count,
+		struct CUstream_st *stream);
+
+	/*
+	 * Kernels, optional. A module is made of text for the GPU named, in the context that the library uses there,
+	 * -EOPNOTSUPP where the driver cannot make it; not while a stream of the caller's captures. kernel_find gives what
+	 * launch takes. launch queues it on a stream of that GPU, which captures nothing.
+	 */
+	int (*module_load)(
+		struct glk_drv *drv, int device, const char *text, uint64_t *ret_module);
+	int (*module_free)(struct glk_drv *drv, int device, uint64_t module);
+	int (*kernel_find)(struct glk_drv *drv, int device, uint64_t module,
+		const struct glk_kernel *kernel, uint64_t *ret_kernel);
+	int (*launch)(struct glk_drv *drv, int device, const struct glk_launch *launch,
 		struct CUstream_st *stream);
 
 	/* Locks host memory in place, whole pages of the system, so that all GPUs copy from and to

@@ -94,6 +94,17 @@
 	X(fill, (struct glk_drv *drv, uint64_t dst, uint32_t value, size_t count,        \
 		struct CUstream_st *stream),                                             \
 		(inner, dst, value, count, stream), COPY)                                \
+	X(module_load, (struct glk_drv *drv, int device, const char *text,               \
+		uint64_t *ret_module),                                                   \
+		(inner, device, text, ret_module), OTHER)                                \
+	X(module_free, (struct glk_drv *drv, int device, uint64_t module),               \
+		(inner, device, module), OTHER)                                          \
+	X(kernel_find, (struct glk_drv *drv, int device, uint64_t module,                \
+		const struct glk_kernel *kernel, uint64_t *ret_kernel),                  \
+		(inner, device, module, kernel, ret_kernel), OTHER)                      \
+	X(launch, (struct glk_drv *drv, int device, const struct glk_launch *launch,     \
+		struct CUstream_st *stream),                                             \
+		(inner, device, launch, stream), OTHER)                                  \
 	X(host_lock, (struct glk_drv *drv, int device, void *ptr, size_t size),          \
 		(inner, device, ptr, size), OTHER)                                               \
 	X(host_unlock, (struct glk_drv *drv, int device, void *ptr),                     \

@@ -421,7 +421,7 @@ static int touchable(struct soft *soft, int device, uint64_t addr, size_t size,
 int glk_soft_access_judge(
 	struct soft *soft, int device, const struct soft_op *op, const char *call)
 {
-	bool write = op->kind != SOFT_WORK || op->write;
+	bool write = !soft_op_reads(op);
 	int err = touchable(soft, device, op->dst, op->size, write, call);
 
 	if (!err && op->kind == SOFT_COPY)

@@ -11,6 +11,7 @@
 #include "base/error.h"
 
 #include <errno.h>
+#include <string.h>
 
 /* The GPU that an address belongs to, managed or not; -1: none, or one without rights. */
 static int owner_of(const struct soft *soft, uint64_t addr)
@@ -129,6 +130,56 @@ int glk_soft_work(struct glk_drv *drv, int device, struct CUstream_st *stream,
 	err = glk_soft_stream_find(soft, device, stream, "cuLaunchKernel", &id);
 	if (!err)
 		err = submit(soft, id, &op, "cuLaunchKernel");
+	glk_unlock(&soft->lock);
+	return err;
+}
+
+/* A module is nothing here: a kernel is its twin. */
+int glk_soft_module_load(
+	struct glk_drv *drv, int device, const char *text, uint64_t *ret_module)
+{
+	(void)drv, (void)device, (void)text;
+	*ret_module = 1;
+	return 0;
+}
+
+int glk_soft_module_free(struct glk_drv *drv, int device, uint64_t module)
+{
+	(void)drv, (void)device, (void)module;
+	return 0;
+}
+
+int glk_soft_kernel_find(struct glk_drv *drv, int device, uint64_t module,
+	const struct glk_kernel *kernel, uint64_t *ret_kernel)
+{
+	(void)drv, (void)device, (void)module;
+	*ret_kernel = (uintptr_t)kernel;
+	return 0;
+}
+
+int glk_soft_launch(struct glk_drv *drv, int device, const struct glk_launch *launch,
+	struct CUstream_st *stream)
+{
+	const struct glk_kernel *kernel = (const void *)(uintptr_t)launch->kernel;
+	struct soft_op op = {.kind = SOFT_LAUNCH,
+		.dst = launch->addr,
+		.size = launch->bytes,
+		.write = launch->write,
+		.twin = kernel->twin};
+	struct soft *soft = soft_of(drv);
+	uint32_t id, slot;
+	int err;
+
+	memcpy(op.args, launch->args, launch->size);
+	glk_soft_charge(soft, GLAKE_CALL_OTHER, 1);
+	glk_soft_enter(soft);
+	err = glk_soft_stream_find(soft, device, stream, "cuLaunchKernel", &id);
+	if (!err)
+		err = glk_soft_stream_usable(soft, id, "cuLaunchKernel");
+	if (!err && op.size)
+		err = glk_soft_access_judge(soft, device, &op, "cuLaunchKernel");
+	if (!err)
+		err = glk_soft_race_add(soft, id, &op, &slot);
 	glk_unlock(&soft->lock);
 	return err;
 }

@@ -28,6 +28,7 @@ static const char *const kind_names[] = {
 	[SOFT_FILL] = "fill",
 	[SOFT_RECORD] = "record",
 	[SOFT_WAIT] = "wait",
+	[SOFT_LAUNCH] = "kernel of the library",
 	[SOFT_PREFETCH] = "prefetch",
 };
 
@@ -123,6 +124,8 @@ static void op_run(struct soft *soft, uint32_t stream, const struct soft_op *op)
 	glk_soft_managed_run(soft, soft_stream_at(soft, stream)->device, op);
 	glk_soft_link_run(soft, soft_stream_at(soft, stream), op);
 	glk_soft_contents_run(soft, op);
+	if (op->kind == SOFT_LAUNCH)
+		op->twin(op->args);
 }
 
 static bool can_step(const struct soft *soft, uint32_t stream)

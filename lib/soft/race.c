@@ -33,8 +33,7 @@ static unsigned touches_of(const struct soft_op *op, struct touch touches[2])
 	if (op->kind == SOFT_PREFETCH)
 		return 0;
 	if (op->dst && op->size)
-		touches[count++] = (struct touch){
-			op->dst, op->size, op->kind != SOFT_WORK || op->write};
+		touches[count++] = (struct touch){op->dst, op->size, !soft_op_reads(op)};
 	if (op->src && op->size)
 		touches[count++] = (struct touch){op->src, op->size, false};
 	return count;

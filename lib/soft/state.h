@@ -89,6 +89,7 @@ enum soft_kind {
 	SOFT_FILL,
 	SOFT_RECORD,
 	SOFT_WAIT,
+	SOFT_LAUNCH,   /* of a kernel of the library */
 	SOFT_PREFETCH, /* of managed memory at dst, to the room with number `value` */
 };
 
@@ -103,6 +104,8 @@ struct soft_op {
 	double end; /* COPY, at the pace of links: when it ends; 0: it has not begun */
 	uint8_t kind;
 	bool write;
+	void (*twin)(const void *args); /* LAUNCH */
+	uint64_t args[GLK_LAUNCH_ARGS / 8];
 };
 
 /* The generator behind soft.streams=random. */
@@ -334,6 +337,13 @@ int glk_soft_copy(struct glk_drv *drv, uint64_t dst, uint64_t src, size_t size,
 int glk_soft_copy_gpu(struct glk_drv *drv, uint64_t dst, uint64_t src, int *ret_device);
 int glk_soft_fill(struct glk_drv *drv, uint64_t dst, uint32_t value, size_t count,
 	struct CUstream_st *stream);
+int glk_soft_module_load(
+	struct glk_drv *drv, int device, const char *text, uint64_t *ret_module);
+int glk_soft_module_free(struct glk_drv *drv, int device, uint64_t module);
+int glk_soft_kernel_find(struct glk_drv *drv, int device, uint64_t module,
+	const struct glk_kernel *kernel, uint64_t *ret_kernel);
+int glk_soft_launch(struct glk_drv *drv, int device, const struct glk_launch *launch,
+	struct CUstream_st *stream);
 int glk_soft_prefetch(struct glk_drv *drv, uint64_t addr, size_t size,
 	struct glk_place place, int device, struct CUstream_st *stream);
 
@@ -354,6 +364,12 @@ int glk_soft_user_event_record(struct glk_drv *drv, int device, struct CUevent_s
 int glk_soft_user_event_wait(struct glk_drv *drv, int device, struct CUstream_st *stream,
 	struct CUevent_st *event);
 int glk_soft_promise(struct glk_drv *drv, uint64_t addr, size_t size);
+
+/* Whether what an operation names first is read and not written. */
+static inline bool soft_op_reads(const struct soft_op *op)
+{
+	return (op->kind == SOFT_WORK || op->kind == SOFT_LAUNCH) && !op->write;
+}
 
 static inline struct soft_stream *soft_stream_at(const struct soft *soft, uint32_t id)
 {

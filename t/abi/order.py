@@ -12,7 +12,7 @@ import re
 from tap import Tap
 from tree import files, text
 
-TOWER = "base driver numa uvm_bridge wire soft pool map stream tier share cache kv watch api".split()
+TOWER = "base driver numa uvm_bridge wire soft pool map stream tier share cache guard kv watch api".split()
 PARTS = {"map": ["page", "space"], "tier": ["io"], "front": ["preload"],
          "cache": ["bin", "graph", "arena", "managed", "tag"]}
 USERS = {
@@ -40,6 +40,7 @@ FACES = {
     "tier/io/io.h",
     "share/share.h",
     "cache/cache.h",
+    "guard/guard.h",
     "kv/kv.h",
     "kv/planner.h",  # beside it, as an idea of its own
     "cache/survey.h",  # what figures are made of

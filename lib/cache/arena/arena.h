@@ -123,8 +123,9 @@ struct glk_request {
 	bool trim;	     /* too much memory is stranded, see glk_want */
 	bool patient;	     /* it waits for the GPU before it is refused */
 	bool cold;	     /* blocks that the program called cold go for it */
-	bool anew;     /* it can begin anew, when the program has been asked for room */
-	bool asks;     /* the program is to be asked for room first: see ladder.c */
+	bool anew;    /* it can begin anew, when the program has been asked for room */
+	bool guarded; /* it takes the long way when it is freed: see struct glk_guard_ops */
+	bool asks;    /* the program is to be asked for room first: see ladder.c */
 	uint64_t lack; /* bytes of pages that its last try has lacked */
 	bool own;      /* nothing of other streams is in the place that was found */
 	bool called;   /* the driver was called for it, waits included */

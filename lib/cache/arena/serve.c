@@ -93,7 +93,7 @@ static uint64_t book(struct glk_arena *arena, struct glk_request *request,
 	glk_quick_born(&gpu->rows[request->stream->id], e->size);
 	glk_store_relaxed(&e->slack, (uint32_t)(e->size - request->size));
 	glk_store_relaxed(&e->stream, (uint16_t)request->stream->id);
-	glk_store_relaxed(&e->bin, request->bin);
+	glk_store_relaxed(&e->bin, request->guarded ? GLK_BIN_MARKED : request->bin);
 	glk_lookup_enter(&arena->map, extent);
 	glk_seat_alloc(seat, request->size, e->size);
 	glk_seats_note_peak(gpu, gpu->sum.live + request->size);

@@ -151,8 +151,11 @@ bool glk_quick_empty(struct glk_cache *cache, struct glk_row *row, uint32_t i);
 bool glk_quick_flush(struct glk_cache *cache);
 void glk_quick_end(
 	struct glk_cache *cache, uint32_t stream, const struct CUstream_st *handle);
-/* Sends all requests past the bins, or lets them hit again. */
-void glk_quick_divert(struct glk_cache *cache, bool divert);
+/* Sends all requests past the bins, or lets them hit again where no other reason is left. */
+#define GLK_DIVERT_GRAPH   1u /* a pool of graphs is open */
+#define GLK_DIVERT_SUSPEND 2u
+#define GLK_DIVERT_GUARD   4u /* every block is guarded */
+void glk_quick_divert(struct glk_cache *cache, uint32_t reason, bool divert);
 /* Ends the rows of streams that have ended unannounced, whose handles may stand for others. Likewise. */
 void glk_quick_sweep(struct glk_cache *cache);
 

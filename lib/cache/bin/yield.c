@@ -235,14 +235,17 @@ void glk_quick_end(
 		end(cache, row);
 }
 
-void glk_quick_divert(struct glk_cache *cache, bool divert)
+void glk_quick_divert(struct glk_cache *cache, uint32_t reason, bool divert)
 {
-	glk_store_relaxed(&cache->diverted, divert);
+	uint32_t reasons = glk_load_relaxed(&cache->diverted) & ~reason;
+
+	reasons |= divert ? reason : 0;
+	glk_store_relaxed(&cache->diverted, reasons);
 	for (uint32_t i = 1; i <= cache->last_row; i++) {
 		struct glk_row *row = &cache->rows[i];
 
 		if (glk_load_relaxed(&row->entered) && row->key != GLK_ROW_NOBODY)
 			glk_store_relaxed(&row->handle,
-				divert ? GLK_ROW_ENDED : (void *)(uintptr_t)row->key);
+				reasons ? GLK_ROW_ENDED : (void *)(uintptr_t)row->key);
 	}
 }

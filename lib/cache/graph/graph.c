@@ -254,7 +254,7 @@ static int begin(
 	announce(cache, graph, b->capture ? 0 : stream);
 	cache->streams.captures++;
 	if (!glk_graphs(cache)->open++)
-		glk_quick_divert(cache, true);
+		glk_quick_divert(cache, GLK_DIVERT_GRAPH, true);
 	return 0;
 }
 
@@ -310,7 +310,7 @@ void glk_graph_close(struct glk_cache *cache, struct glk_graph *graph)
 	announce_end(cache, graph);
 	cache->streams.captures--;
 	if (!--glk_graphs(cache)->open)
-		glk_quick_divert(cache, glk_load_relaxed(&cache->suspended));
+		glk_quick_divert(cache, GLK_DIVERT_GRAPH, false);
 	glk_graph_forget(cache, graph);
 }
 

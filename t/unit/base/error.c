@@ -136,13 +136,13 @@ static void names(void)
 {
 	bool distinct = true;
 
-	for (int i = GLAKE_ERROR_NONE; i <= GLAKE_ERROR_CONFIG; i++)
+	for (int i = GLAKE_ERROR_NONE; i <= GLAKE_ERROR_GUARD; i++)
 		for (int k = GLAKE_ERROR_NONE; k < i; k++)
 			distinct &= strcmp(glake_error_class_name(i),
 					    glake_error_class_name(k)) != 0;
 	ok(distinct, "every class has a name of its own");
-	is_str(glake_error_class_name(GLAKE_ERROR_CONFIG), "CONFIG", "the last one");
-	is_str(glake_error_class_name(GLAKE_ERROR_CONFIG + 1), "?", "one past it");
+	is_str(glake_error_class_name(GLAKE_ERROR_GUARD), "GUARD", "the last one");
+	is_str(glake_error_class_name(GLAKE_ERROR_GUARD + 1), "?", "one past it");
 	is_str(glake_error_class_name(-1), "?", "one before the first");
 }
 

@@ -393,6 +393,42 @@ static glk_cu_result fake_cuMemsetD32Async(
 	return GLK_CU_SUCCESS;
 }
 
+static glk_cu_result fake_cuModuleLoadData(struct CUmod_st **module, const void *image)
+{
+	BEGIN;
+	FORBIDDEN;
+	*module = (struct CUmod_st *)(uintptr_t)image;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuModuleUnload(struct CUmod_st *module)
+{
+	BEGIN;
+	FORBIDDEN;
+	fake.address = (glk_cu_address)(uintptr_t)module;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuModuleGetFunction(
+	struct CUfunc_st **function, struct CUmod_st *module, const char *name)
+{
+	BEGIN;
+	*function = (struct CUfunc_st *)(uintptr_t)name;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuLaunchKernel(struct CUfunc_st *function, unsigned int x,
+	unsigned int y, unsigned int z, unsigned int tx, unsigned int ty, unsigned int tz,
+	unsigned int shared, struct CUstream_st *stream, void **params, void **extra)
+{
+	BEGIN;
+	fake.address = (glk_cu_address)(uintptr_t)params[0];
+	fake.size = (size_t)x * tx;
+	return y == 1 && z == 1 && ty == 1 && tz == 1 && !shared && !extra
+		? GLK_CU_SUCCESS
+		: GLK_CU_INVALID_VALUE;
+}
+
 static glk_cu_result fake_cuMemHostRegister(void *ptr, size_t size, unsigned int flags)
 {
 	BEGIN;

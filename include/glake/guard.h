@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLAKE_GUARD_H
+#define GLAKE_GUARD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <glake/export.h>
+
+GLAKE_BEGIN_DECLS
+
+struct glake;
+struct CUstream_st;
+
+/*
+ * Memory that the program writes where it should not: the key guard.mode says what is done to find that, for
+ * blocks that are asked for from then on. What is found is said in an error of the log and by the two calls
+ * below; the program goes on.
+ */
+
+/* What was found. */
+enum glake_finding_kind {
+	GLAKE_FINDING_OVERRUN = 1, /* bytes behind a block were written */
+	GLAKE_FINDING_DOUBLE_FREE =
+		2, /* a block was freed that is freed already; nothing was written */
+};
+
+struct glake_finding {
+	size_t sz;		    /* sizeof(struct glake_finding) */
+	int kind;		    /* GLAKE_FINDING_... */
+	int device;		    /* GPU number */
+	void *base;		    /* first byte of the block */
+	size_t size;		    /* bytes, as asked for */
+	size_t offset;		    /* of the first byte that was written, from `base` */
+	size_t bytes;		    /* that were written, of those that are looked at */
+	struct CUstream_st *stream; /* that the block was asked for on */
+	uint32_t thread;	    /* that asked for it: its number in the system */
+	uint32_t freed_by;	    /* the same for its free; 0: it is live */
+	int64_t age_ns;		    /* of the block when it was freed, or looked at */
+	int64_t freed_ns;	    /* time since its free; 0: it is live */
+	void *next; /* the block that begins at `base + given`, if bytes right before it were written; NULL: none, or others */
+	size_t next_size; /* bytes, as asked for */
+};
+
+/* What glake_check has done. */
+struct glake_checked {
+	size_t sz;	 /* sizeof(struct glake_checked) */
+	uint64_t blocks; /* that were looked at */
+	uint64_t broken; /* of these, those behind which something was written */
+	uint64_t freed;	 /* blocks that were looked at when they were freed, since open */
+	uint64_t
+		unchecked; /* that were freed without a look, since open: by events, while their stream
+			     * captured, or with more frees under way than are kept */
+	uint64_t
+		unguarded; /* that were to be guarded and are not, since open: there was no room, their
+			     * contents left the GPU, or the driver has no kernels */
+	uint64_t findings; /* since open, of all kinds */
+};
+
+/*
+ * Looks at all that is guarded, on all GPUs, behind the work that was queued there.
+ *
+ * ret_checked	what was done, also where something was found; NULL if nobody wants to know
+ *
+ * Returns 0, or -EIO (GUARD: something was written that should not have been, now or since the last call that said
+ * so; the record names the first block), -EBUSY (CAPTURE: a stream captures a graph), -EIO (DRIVER), -E2BIG, -ESTALE,
+ * -ENODEV (device lost, or in a forked child).
+ * Thread: any; frees of the blocks that are looked at wait meanwhile. Blocks: until the GPUs are idle. Driver calls:
+ * a wait, a copy and a kernel for each 131072 blocks, and a wait; at the first time on a GPU a stream and a page.
+ */
+GLAKE_EXPORT int glake_check(struct glake *ctx, struct glake_checked *ret_checked);
+
+/*
+ * Gives what was found on a GPU, by number from 0 in the order in which it was found. The last 64 are kept.
+ *
+ * Returns 0, -ENOENT (there are not so many, or it is kept no longer), -EINVAL (no such device, NULL), -E2BIG, -ESTALE,
+ * -ENODEV (in a forked child). Thread: any. Blocks: briefly. Driver calls: none.
+ */
+GLAKE_EXPORT int glake_finding_get(struct glake *ctx, int device, uint64_t number,
+	struct glake_finding *ret_finding);
+
+GLAKE_END_DECLS
+
+#endif

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_GUARD_GUARD_H
+#define GLK_GUARD_GUARD_H
+
+/*
+ * The face of this folder: what finds memory that the program writes where it should not. It gives the cache a table
+ * of functions when the first block is to be guarded (cache/cache.h); until then nothing of it runs.
+ *
+ * A guarded block has a canary behind it: the bytes of its extent that nobody asked for, up to 512 of them, with a
+ * pattern of their address. A kernel writes it when the block is given and looks at it when the block is freed, both
+ * on the stream of that call, so that nobody waits: what it found lies in memory of the host, and is read by later
+ * calls. All that are live are looked at by one kernel over a table.
+ *
+ *	guard.c		which blocks are guarded, and their records
+ *	check.c		kernels, and what they found
+ *	report.c	what is said of that
+ *	twins.c		the kernels in C, for the software device
+ *
+ * Records	by the number of an extent. Whoever gives a block out or has claimed it writes its record; others hold
+ *		the block while they read it
+ * Locks	one for each GPU, for what kernels found; the driver is called under it, and no lock of the cache is
+ *		held when it is taken
+ */
+#include "cache/cache.h"
+
+#include <glake/guard.h>
+
+struct glk_guard;
+
+/* The mode of blocks that are asked for from now on. 0, or -ENOMEM. By one thread at a time for each GPU. */
+int glk_guard_set(struct glk_cache *cache, int mode);
+/* Before the cache ends, when the GPU is idle. */
+void glk_guard_fini(struct glk_cache *cache);
+
+/* Looks at all that is guarded on a GPU, behind all work that was queued there; adds to *ret. 0 with what was found,
+ * or -EBUSY (CAPTURE), -EIO or -ENODEV of the driver. */
+int glk_guard_check(struct glk_cache *cache, struct glake_checked *ret);
+/* -EIO (GUARD) with a record, once for all that was found so far; else 0. */
+int glk_guard_tell(struct glk_cache *cache);
+/* What was found so far, by number from 0; -ENOENT without a record: no more, or it is too long ago. */
+int glk_guard_finding(
+	struct glk_cache *cache, uint64_t number, struct glake_finding *ret);
+
+#endif

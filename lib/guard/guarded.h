@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_GUARD_GUARDED_H
+#define GLK_GUARD_GUARDED_H
+
+/* What the files of this folder share. */
+#include "guard/guard.h"
+#include "guard/pattern.h"
+
+/* The longest canary. */
+#define GLK_CANARY_MOST UINT64_C(512)
+
+/* Frees whose canaries are being looked at, and those that were last: a ring. */
+#define GLK_GUARD_GONE 4096
+/* Findings that are kept. */
+#define GLK_GUARD_FINDINGS 64
+/* Ranges of a table that is looked at: what fits into a page of the GPU. */
+#define GLK_GUARD_TABLE (UINT32_C(2) << 20) / sizeof(struct glk_guard_entry)
+
+/* A block that is guarded, by the number of its extent. */
+struct glk_guard_record {
+	glk_atomic(uint32_t) canary; /* bytes of it; 0: it is not guarded */
+	uint32_t thread;	     /* that asked for it */
+	uint64_t addr, asked;
+	struct CUstream_st *stream;
+	int64_t born;
+	uint64_t serial; /* of all, in the order in which their canaries were queued */
+};
+
+/* One that was freed. */
+struct glk_guard_gone {
+	struct glk_guard_record was;
+	struct CUstream_st *stream; /* that it was freed on */
+	int64_t freed;
+	uint32_t thread;
+	bool looks; /* the kernel that looks at its canary is not known to have ended */
+};
+
+/* Kernels, and memory of the host that the GPU reads and writes. */
+struct glk_guard_work {
+	uint64_t module, fill, scan, check;
+	struct CUstream_st *stream; /* NULL: nothing was checked as a whole yet */
+	uint64_t table;		    /* of the GPU; 0: likewise */
+	uint64_t page;
+	struct glk_guard_host {
+		struct glk_guard_found gone[GLK_GUARD_GONE];
+		struct glk_guard_founds founds;
+		struct glk_guard_entry table[GLK_GUARD_TABLE];
+	} * host;
+	bool ready;
+	int failed; /* why it cannot be had; 0: it was not tried, or can */
+};
+
+struct glk_guard {
+	struct glk_cache *cache;
+	glk_atomic(int) mode;
+	uint32_t secret;
+	struct glk_guard_record *records;
+	glk_atomic(uint64_t) serial;
+	glk_atomic(uint64_t) unguarded; /* that were to be guarded and are not */
+	struct glk_lock lock;
+	/* Under the lock from here on. */
+	struct glk_guard_work work;
+	struct glk_guard_gone gone[GLK_GUARD_GONE];
+	uint64_t freed, seen; /* entries so far; those of which all is known */
+	uint64_t unchecked;   /* that were freed without a look */
+	struct glake_finding findings[GLK_GUARD_FINDINGS];
+	uint64_t found, told; /* so far, and of these those that a caller was told of */
+};
+
+static inline struct glk_guard *glk_guard_of(const struct glk_cache *cache)
+{
+	return cache->guarding;
+}
+
+static inline struct glk_guard_record *glk_guard_record(
+	const struct glk_guard *g, const struct glk_extent *e)
+{
+	return &g->records[glk_extent_id(&g->cache->arena.map, e)];
+}
+
+/* guard.c: the number of the calling thread in the system. */
+uint32_t glk_guard_thread(void);
+
+/* twins.c */
+extern const struct glk_kernel glk_guard_fill, glk_guard_scan, glk_guard_table_check;
+extern const char glk_guard_text[];
+
+/* check.c, all under the lock of guard. What kernels need, made at the first use: 0 or the driver's error. */
+int glk_guard_ready(struct glk_guard *g);
+void glk_guard_work_fini(struct glk_guard *g);
+/* Writes the pattern to a range, behind a stream. */
+int glk_guard_write(
+	struct glk_guard *g, uint64_t addr, uint64_t bytes, struct CUstream_st *stream);
+/* Has a canary looked at behind a stream; *gone is the entry. */
+void glk_guard_look(struct glk_guard *g, struct glk_guard_gone *gone);
+/* Reads what such looks found, as far as they have ended. */
+void glk_guard_poll(struct glk_guard *g);
+
+/* report.c, under the lock of guard: something is wrong in the canary of a block; `gone` NULL: it is live. */
+void glk_guard_overrun(struct glk_guard *g, const struct glk_guard_record *was,
+	const struct glk_guard_gone *gone, const struct glk_guard_found *found);
+void glk_guard_twice(struct glk_guard *g, const struct glk_guard_gone *gone);
+
+#endif

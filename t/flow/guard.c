@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Mistakes that are planted, and which of them guard.mode finds: with what it says of each. Memory of the software
+ * device is the process's own, so that the test writes where a kernel would.
+ */
+#include "context.h"
+
+#include <pthread.h>
+#include <string.h>
+
+static const char *const canary[] = {"guard.mode=canary", NULL};
+
+static struct {
+	pthread_mutex_t lock;
+	int count;
+	char last[512];
+} said = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void hook(int level, const char *line, void *arg)
+{
+	(void)arg;
+	pthread_mutex_lock(&said.lock);
+	said.count += level == GLAKE_LOG_ERROR;
+	snprintf(said.last, sizeof(said.last), "%s", line);
+	pthread_mutex_unlock(&said.lock);
+}
+
+static struct glake *open_with(const char *const *settings)
+{
+	said.count = 0;
+	said.last[0] = 0;
+	return flow_open(settings);
+}
+
+/* Bytes that are not what they were, whatever that was. */
+static void spoil(void *at, size_t size)
+{
+	for (size_t i = 0; i < size; i++)
+		((unsigned char *)at)[i] ^= 0xff;
+}
+
+static void *given(struct glake *ctx, size_t size)
+{
+	void *p = flow_alloc(ctx, size, NULL);
+
+	if (!p)
+		tap_bail("no block");
+	return p;
+}
+
+static struct glake_finding finding(struct glake *ctx, uint64_t number)
+{
+	struct glake_finding f = {.sz = sizeof(f)};
+
+	if (glake_finding_get(ctx, 0, number, &f))
+		f.kind = 0;
+	return f;
+}
+
+static struct glake_checked checked(struct glake *ctx, int want)
+{
+	struct glake_checked c = {.sz = sizeof(c)};
+
+	is_int(glake_check(ctx, &c), want,
+		want ? "a check says that something is wrong" : "a check finds nothing");
+	return c;
+}
+
+static const size_t sizes[] = {
+	1, 100, 511, 512, 1000, 4096, 300000, 5 * MIB, 5 * MIB + 3};
+static const size_t overs[] = {1, 4, 16, 256, MIB};
+#define COUNT(a) (sizeof(a) / sizeof(*(a)))
+
+/* Whether all of a range lies in memory that is mapped, so that a wild write meets no signal. */
+static bool is_mapped(const char *from, size_t size)
+{
+	static char page[4096];
+	int fds[2];
+	bool all = !pipe(fds);
+
+	for (size_t i = 0; all && i < size; i += sizeof(page))
+		all = write(fds[1], from + i, 1) == 1 && read(fds[0], page, 1) == 1;
+	close(fds[0]);
+	close(fds[1]);
+	return all;
+}
+
+/* Behind a block lies memory that is mapped, of blocks that were freed. */
+static void *with_room(struct glake *ctx, size_t size)
+{
+	void *kept[16], *room[16], *p;
+
+	for (int i = 0; i < 16; i++) {
+		kept[i] = given(ctx, size);
+		room[i] = given(ctx, 3 * MIB);
+	}
+	for (int i = 0; i < 16; i++) {
+		glake_free(ctx, room[i], NULL);
+		glake_free(ctx, kept[i], NULL);
+	}
+	p = given(ctx, size);
+	if (!is_mapped(p, size + MIB))
+		tap_bail("the block lies elsewhere");
+	checked(ctx, 0);
+	return p;
+}
+
+static void over(size_t size, size_t by, bool at_free)
+{
+	struct glake *ctx = open_with(canary);
+	unsigned char *p = with_room(ctx, size);
+	struct glake_finding f;
+	size_t given = (size + 512) / 512 * 512;
+
+	spoil(p, size);
+	checked(ctx, 0);
+	spoil(p + size, by);
+	if (at_free) {
+		ok(!glake_free(ctx, p, NULL), "%zu bytes past %zu, freed", by, size);
+		checked(ctx, -EIO);
+	} else {
+		ok(checked(ctx, -EIO).broken == 1, "%zu bytes past %zu, live", by, size);
+		is_str(glake_error_class_name(flow_error().error_class), "GUARD",
+			"  its class");
+	}
+	f = finding(ctx, 0);
+	is_int(f.kind, GLAKE_FINDING_OVERRUN, "  is found");
+	ok(f.base == p && f.size == size && f.offset == size,
+		"  with the block, and where");
+	if (given - size <= 512)
+		is_int((int64_t)f.bytes, (int64_t)(by < given - size ? by : given - size),
+			"  and how many");
+	else
+		ok(f.bytes && f.bytes <= by, "  and how many of those it looks at");
+	ok((f.freed_by != 0) == at_free && f.thread, "  and who");
+	is_int(said.count, 1, "  said once");
+	checked(ctx, 0);
+	if (!at_free)
+		is_int(glake_free(ctx, p, NULL), 0, "  then freed");
+	is_int(said.count, 1, "  nothing more is said");
+	flow_close(ctx, 0);
+}
+
+/* What is written before a block is in the canary of the one before it. */
+static void under(size_t by)
+{
+	struct glake *ctx = open_with(canary);
+	char *a = given(ctx, 4096), *b = given(ctx, 4096);
+	struct glake_finding f;
+
+	if (b != a + 4096 + 512)
+		tap_bail("they are no neighbours");
+	spoil(b - by, by);
+	checked(ctx, -EIO);
+	f = finding(ctx, 0);
+	ok(f.kind == GLAKE_FINDING_OVERRUN && f.base == a, "%zu bytes before a block",
+		by);
+	ok(f.offset == 4096 + 512 - by && f.bytes == by, "  where they are");
+	ok(f.next == b && f.next_size == 4096, "  with the block they lie before");
+	glake_free(ctx, a, NULL);
+	glake_free(ctx, b, NULL);
+	flow_close(ctx, 0);
+}
+
+static void twice(void)
+{
+	struct glake *ctx = open_with(canary);
+	void *p = given(ctx, 3000), *q = given(ctx, 3000);
+	struct glake_finding f;
+
+	is_int(glake_free(ctx, p, NULL), 0, "a block is freed");
+	is_error(glake_free(ctx, p, NULL), -EINVAL, "DOUBLE_FREE");
+	f = finding(ctx, 0);
+	ok(f.kind == GLAKE_FINDING_DOUBLE_FREE && f.base == p && f.size == 3000 &&
+			f.freed_by,
+		"  a finding that says who freed it");
+	ok(strstr(said.last, "freed again"), "  and a line: %s", said.last);
+	is_int(glake_free(ctx, q, NULL), 0, "the other one");
+	is_int((int64_t)checked(ctx, -EIO).freed, 2, "both were looked at");
+	flow_close(ctx, 0);
+}
+
+/* Blocks of all kinds of sizes, used as they may be. */
+static void nothing(void)
+{
+	struct glake *ctx = open_with(canary);
+	void *held[64] = {NULL};
+	size_t size[64] = {0};
+	struct glake_checked c;
+	uint32_t x = 1;
+
+	for (int i = 0; i < 5000; i++) {
+		unsigned at;
+
+		x = x * 1664525u + 1013904223u;
+		at = x >> 26;
+		if (held[at]) {
+			spoil(held[at], size[at]);
+			if (glake_free(ctx, held[at], NULL))
+				tap_bail("a free is refused");
+		}
+		size[at] = (x >> 8) % (i % 16 ? 20000 : 3000000) + 1;
+		held[at] = given(ctx, size[at]);
+		memset(held[at], 0, size[at]);
+		if (i % 1000 == 999)
+			checked(ctx, 0);
+	}
+	for (unsigned i = 0; i < 64; i++)
+		glake_free(ctx, held[i], NULL);
+	c = checked(ctx, 0);
+	ok(c.freed == 5000 && !c.unchecked && !c.unguarded && !c.findings,
+		"all were looked at: %d, %d not, %d unguarded", (int)c.freed,
+		(int)c.unchecked, (int)c.unguarded);
+	is_int(said.count, 0, "nothing is said");
+	flow_close(ctx, 0);
+}
+
+/* The mode changes, and blocks of both kinds are freed in the other. */
+static void live(void)
+{
+	struct glake *ctx = open_with(NULL);
+	char *plain = given(ctx, 1000), *with, *without;
+
+	is_int((int64_t)checked(ctx, 0).blocks, 0, "nothing is guarded");
+	is_int(glake_conf_set(ctx, "guard.mode", "canary"), 0, "the mode changes");
+	with = given(ctx, 1000);
+	is_int((int64_t)checked(ctx, 0).blocks, 1, "a block is guarded");
+	glake_free(ctx, plain, NULL);
+	is_int((int64_t)checked(ctx, 0).freed, 0, "one from before is not");
+	is_int(glake_conf_set(ctx, "guard.mode", "off"), 0, "and back");
+	without = given(ctx, 1000);
+	spoil(without + 1000, 24);
+	spoil(with + 1000, 2);
+	is_int((int64_t)checked(ctx, -EIO).broken, 1,
+		"the one with a canary is looked at");
+	glake_free(ctx, with, NULL);
+	glake_free(ctx, without, NULL);
+	is_int((int64_t)checked(ctx, 0).findings, 1, "the others are not");
+	flow_close(ctx, 0);
+}
+
+/* What leaves the GPU has no canary when it comes back. */
+static void leaves(void)
+{
+	struct glake *ctx = open_with(canary);
+	char *p = given(ctx, 3 * MIB), *dropped = given(ctx, 3 * MIB);
+	struct glake_checked c;
+
+	is_int(glake_spill(ctx, p, NULL), 0, "a block goes");
+	is_int(glake_advise(ctx, dropped, GLAKE_ADVICE_DISCARDABLE), 0,
+		"and one without");
+	is_int(glake_spill(ctx, dropped, NULL), 0, "  its contents");
+	checked(ctx, 0);
+	is_int(glake_fetch(ctx, p, NULL), 0, "they come back");
+	is_int(glake_fetch(ctx, dropped, NULL), 0, "  both");
+	checked(ctx, 0);
+	is_int(glake_free(ctx, p, NULL), 0, "freed");
+	is_int(glake_free(ctx, dropped, NULL), 0, "freed");
+	c = checked(ctx, 0);
+	ok(c.unguarded == 2 && !c.findings, "they are counted");
+	flow_close(ctx, 0);
+}
+
+/* A budget that has room for the block alone. */
+static void no_room(void)
+{
+	struct glake *ctx = open_with(
+		(const char *const[]){"guard.mode=canary", "pool.budget=8MiB", NULL});
+	void *p = given(ctx, 8 * MIB);
+	struct glake_checked c = checked(ctx, 0);
+
+	ok(p && !c.blocks, "a block that leaves no room is served without a canary");
+	is_int((int64_t)flow_stats(ctx, 0).oom, 0, "  and counted as no shortage");
+	is_int((int64_t)c.unguarded, 1, "  but as one that is not guarded");
+	glake_free(ctx, p, NULL);
+	flow_close(ctx, 0);
+}
+
+static void quiet(void)
+{
+	struct glake *ctx = open_with(canary);
+	char *p = given(ctx, 1000);
+
+	spoil(p + 1000, 1);
+	is_int(glake_quiet(ctx, 0, NULL), 0, "a quiet point");
+	is_int(said.count, 1, "looks at all");
+	glake_free(ctx, p, NULL);
+	flow_close(ctx, 0);
+}
+
+static void arguments(void)
+{
+	struct glake *ctx = open_with(canary);
+	struct glake_checked c = {.sz = sizeof(c)};
+	struct glake_finding f = {.sz = sizeof(f)};
+
+	is_int(glake_check(ctx, NULL), 0, "nobody wants to know");
+	is_int(glake_finding_get(ctx, 0, 0, &f), -ENOENT, "nothing was found");
+	is_error(glake_finding_get(ctx, 9, 0, &f), -EINVAL, "INVAL");
+	is_error(glake_finding_get(ctx, 0, 0, NULL), -EINVAL, "INVAL");
+	is_error(glake_conf_set(ctx, "guard.mode", "loud"), -EINVAL, "CONFIG");
+	flow_close(ctx, 0);
+	is_error(glake_check(ctx, &c), -ESTALE, "STALE");
+	is_error(glake_finding_get(ctx, 0, 0, &f), -ESTALE, "STALE");
+}
+
+int main(void)
+{
+	tap_plan_later();
+	glake_log_hook(hook, NULL, GLAKE_LOG_ERROR);
+	for (unsigned i = 0; i < COUNT(sizes); i++)
+		for (unsigned k = 0; k < COUNT(overs); k++)
+			over(sizes[i], overs[k], (i + k) % 2);
+	for (unsigned k = 0; k < COUNT(overs) - 1; k++)
+		under(overs[k]);
+	twice();
+	nothing();
+	live();
+	leaves();
+	no_room();
+	quiet();
+	arguments();
+	return tap_done();
+}
