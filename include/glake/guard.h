@@ -14,8 +14,8 @@ struct CUstream_st;
 
 /*
  * Memory that the program writes where it should not: the key guard.mode says what is done to find that, for
- * blocks that are asked for from then on. What is found is said in an error of the log and by the two calls
- * below; the program goes on.
+ * blocks that are asked for from then on. What is found is said in an error of the log, in the file of
+ * guard.report, and by the two calls below; the program goes on.
  */
 
 /* What was found. */
@@ -78,6 +78,54 @@ GLAKE_EXPORT int glake_check(struct glake *ctx, struct glake_checked *ret_checke
  */
 GLAKE_EXPORT int glake_finding_get(struct glake *ctx, int device, uint64_t number,
 	struct glake_finding *ret_finding);
+
+/* What an address is. */
+enum glake_what {
+	GLAKE_WHAT_FOREIGN = 0, /* never memory of this context */
+	GLAKE_WHAT_LIVE =
+		1, /* inside of a live block: of the bytes that were asked for */
+	GLAKE_WHAT_BEHIND =
+		2, /* behind these, up to the end of what the block was given: its canary lies there */
+	GLAKE_WHAT_FREED =
+		3, /* of no live block, and a guarded one that was freed held it last */
+	GLAKE_WHAT_FREE = 4, /* of no live block, and nobody knows who had it last */
+};
+
+struct glake_described {
+	size_t sz;   /* sizeof(struct glake_described) */
+	int what;    /* enum glake_what */
+	int device;  /* GPU number; -1: FOREIGN */
+	void *base;  /* first byte of the block; NULL: FREE and FOREIGN */
+	size_t size; /* bytes, as asked for */
+	size_t given; /* bytes, as given; of one that was freed as many as are known to have been its */
+	int64_t offset;		    /* of the address, from `base` */
+	struct CUstream_st *stream; /* that the block was asked for on */
+	uint32_t tag;		    /* of a live block, see tag.h; 0: none */
+	uint32_t
+		thread; /* that asked for it, if it is or was guarded: its number in the system */
+	uint32_t freed_by; /* the same for its free; 0: it is live */
+	int64_t age_ns;	   /* of a guarded block, or as old as it became */
+	int64_t freed_ns;  /* time since its free */
+	/* Live blocks before and behind the address, or the block, no further away than 2 MiB; NULL: there is none. */
+	void *before, *behind;
+	size_t before_size, behind_size; /* bytes, as asked for */
+};
+
+/*
+ * Says what an address is, any one, at any time: of a live block, of one that was freed, of the bytes between two, or
+ * no memory of the context. Blocks that are not guarded (guard.mode) have no age and no thread, and are forgotten
+ * when they are freed; of the guarded ones the last 4096 that were freed are known on each GPU.
+ *
+ * Returns 0, or -EINVAL (NULL, sz not set), -E2BIG, -ESTALE, -ENODEV (in a forked child).
+ * Thread: any; where blocks come and go meanwhile the answer is of some moment of the call. Blocks: for the lock of a GPU,
+ * some times. Driver calls: none.
+ */
+GLAKE_EXPORT int glake_describe(
+	struct glake *ctx, const void *ptr, struct glake_described *ret_described);
+
+/* Names what an address is. Returns its name, as "freed", or NULL for a number out of range. The text is the library's and stays.
+ * Thread: any. Blocks: no. Driver calls: none. */
+GLAKE_EXPORT const char *glake_what_name(int what);
 
 GLAKE_END_DECLS
 

@@ -45,3 +45,32 @@ int glake_finding_get(
 		err = glk_guard_finding(cache, number, &found);
 	return err ? err : glk_sized_out(ret_finding, &found, sizeof(found));
 }
+
+int glake_describe(
+	struct glake *ctx, const void *ptr, struct glake_described *ret_described)
+{
+	struct glake_described d = {.sz = sizeof(d), .device = -1};
+	uint64_t addr = (uint64_t)(uintptr_t)ptr;
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err = glk_context_get(ctx, &context), cancel;
+
+	if (!err)
+		err = glk_sized_out(ret_described, &d, sizeof(d));
+	if (err)
+		return err;
+	cancel = glk_cancel_off();
+	cache = glk_context_cache(context, addr);
+	if (cache)
+		glk_guard_describe(cache, addr, &d);
+	glk_cancel_restore(cancel);
+	return glk_sized_out(ret_described, &d, sizeof(d));
+}
+
+const char *glake_what_name(int what)
+{
+	static const char *const names[] = {"foreign", "live", "behind", "freed", "free"};
+
+	return what < 0 || (size_t)what >= sizeof(names) / sizeof(*names) ? NULL
+									  : names[what];
+}

@@ -289,6 +289,11 @@ GLK_LIVE_KEY(guard, mode, CHOICE, guard_mode, "off", 0, 0, "off,canary",
 	"glake_quiet. No request is served by a bin then. Blocks with a tag or a flag, of a pool of graphs, and those that a "
 	"capture asks for, have none.")
 
+GLK_KEY(guard, report, TEXT, guard_report, "", 0, 0, "",
+	"Write what guard.mode finds to this file too, at its end, a line of JSON for each, before the call that found it "
+	"returns. %p stands for the process id, %% for %. A file that is made is the user's alone (mode 0600). Empty: the log and "
+	"glake_finding_get have it.")
+
 GLK_KEY(map, span, SIZE, map_span, "4TiB", 1 * GLK_GIB, 64 * GLK_TIB, "",
 	"Most addresses to reserve for each GPU, and for each pool of graphs. They are reserved as "
 	"they are needed, in steps of four times the memory of the GPU, but 80TiB for all GPUs "

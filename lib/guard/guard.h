@@ -14,6 +14,7 @@
  *	guard.c		which blocks are guarded, and their records
  *	check.c		kernels, and what they found
  *	report.c	what is said of that
+ *	describe.c	what any address is
  *	twins.c		the kernels in C, for the software device
  *
  * Records	by the number of an extent. Whoever gives a block out or has claimed it writes its record; others hold
@@ -35,6 +36,9 @@ void glk_guard_fini(struct glk_cache *cache);
 /* Looks at all that is guarded on a GPU, behind all work that was queued there; adds to *ret. 0 with what was found,
  * or -EBUSY (CAPTURE), -EIO or -ENODEV of the driver. */
 int glk_guard_check(struct glk_cache *cache, struct glake_checked *ret);
+/* What an address of a GPU is: fills all but sz of *d, which is zeroed. Keeps the record of the thread. */
+void glk_guard_describe(
+	struct glk_cache *cache, uint64_t addr, struct glake_described *d);
 /* -EIO (GUARD) with a record, once for all that was found so far; else 0. */
 int glk_guard_tell(struct glk_cache *cache);
 /* What was found so far, by number from 0; -ENOENT without a record: no more, or it is too long ago. */

@@ -64,6 +64,7 @@ struct glk_guard {
 	uint64_t freed, seen; /* entries so far; those of which all is known */
 	uint64_t unchecked;   /* that were freed without a look */
 	struct glake_finding findings[GLK_GUARD_FINDINGS];
+	bool no_file;	      /* guard.report could not be written */
 	uint64_t found, told; /* so far, and of these those that a caller was told of */
 };
 

@@ -3,11 +3,68 @@
 #include "guard/guarded.h"
 
 #include "base/clock.h"
+#include "base/conf.h"
 #include "base/error.h"
 #include "base/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const kinds[] = {
+	[GLAKE_FINDING_OVERRUN] = "overrun",
+	[GLAKE_FINDING_DOUBLE_FREE] = "double_free",
+};
+
+/* Expands guard.report; false: it is none, or has no room. */
+static bool name_file(const char *pattern, char *name, size_t room)
+{
+	size_t at = 0;
+
+	for (; *pattern && at + 16 < room; pattern++) {
+		if (pattern[0] == '%' && pattern[1] == 'p') {
+			at += (size_t)snprintf(name + at, room - at, "%d", (int)getpid());
+			pattern++;
+			continue;
+		}
+		pattern += pattern[0] == '%' && pattern[1] == '%';
+		name[at++] = *pattern;
+	}
+	name[at] = 0;
+	return at && !*pattern;
+}
+
+/* One line, by one write, so that those of several processes do not mix. */
+static void write_line(struct glk_guard *g, const struct glake_finding *f)
+{
+	char name[PATH_MAX], line[768];
+	int fd, length;
+
+	if (g->no_file || !name_file(g->cache->conf->guard_report, name, sizeof(name)))
+		return;
+	length = snprintf(line, sizeof(line),
+		"{\"kind\":\"%s\",\"process\":%d,\"gpu\":%d,\"block\":\"%p\",\"size\":%zu,"
+		"\"offset\":%zu,\"bytes\":%zu,\"stream\":\"%p\",\"thread\":%" PRIu32
+		",\"freed_by\":%" PRIu32 ",\"age_ns\":%" PRId64 ",\"freed_ns\":%" PRId64
+		",\"next\":\"%p\",\"next_size\":%zu}\n",
+		kinds[f->kind], (int)getpid(), f->device, f->base, f->size, f->offset,
+		f->bytes, (void *)f->stream, f->thread, f->freed_by, f->age_ns,
+		f->freed_ns, f->next, f->next_size);
+	fd = open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY,
+		0600);
+	if (fd < 0 || write(fd, line, (size_t)length) != length) {
+		/* said once: the log has what was found */
+		g->no_file = true;
+		glk_warn("the report of guard cannot be written to %s: %s", name,
+			strerror(errno));
+	}
+	if (fd >= 0)
+		close(fd);
+}
 
 static struct glake_finding *next(struct glk_guard *g, const struct glk_guard_record *was,
 	const struct glk_guard_gone *gone, int kind)
@@ -42,7 +99,7 @@ static void find_next(struct glk_guard *g, struct glake_finding *f, uint64_t end
 	}
 }
 
-static void say_overrun(const struct glake_finding *f)
+static void say_overrun(struct glk_guard *g, const struct glake_finding *f)
 {
 	uint64_t past = f->offset - f->size;
 
@@ -53,6 +110,7 @@ static void say_overrun(const struct glake_finding *f)
 		f->device, f->bytes, f->size, f->base, past, (void *)f->stream, f->thread,
 		f->freed_by ? "freed when it was " : "is ", f->age_ns / 1000000,
 		f->next ? "; the last bytes before the next block are among them" : "");
+	write_line(g, f);
 }
 
 int glk_guard_tell(struct glk_cache *cache)
@@ -93,7 +151,7 @@ void glk_guard_overrun(struct glk_guard *g, const struct glk_guard_record *was,
 	/* with a gap after the end, and up to the next block: that one was written from below */
 	if (found->first && found->first + found->count >= canary)
 		find_next(g, f, was->addr + was->asked + canary);
-	say_overrun(f);
+	say_overrun(g, f);
 }
 
 void glk_guard_twice(struct glk_guard *g, const struct glk_guard_gone *gone)
@@ -107,4 +165,5 @@ void glk_guard_twice(struct glk_guard *g, const struct glk_guard_gone *gone)
 		f->device, f->base, f->size, glk_guard_thread(), f->freed_by,
 		f->freed_ns / 1000000, (void *)gone->stream, f->thread,
 		(void *)f->stream);
+	write_line(g, f);
 }

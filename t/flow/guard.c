@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const char *const canary[] = {"guard.mode=canary", NULL};
 
@@ -288,6 +289,94 @@ static void quiet(void)
 	flow_close(ctx, 0);
 }
 
+static struct glake_described described(struct glake *ctx, const void *p)
+{
+	struct glake_described d = {.sz = sizeof(d)};
+
+	if (glake_describe(ctx, p, &d))
+		tap_bail("no answer");
+	return d;
+}
+
+static void what(void)
+{
+	struct glake *ctx = open_with(canary);
+	char *a = given(ctx, 4096), *b = given(ctx, 1000), *c = given(ctx, 4096);
+	struct glake_described d;
+	int local = 0;
+
+	d = described(ctx, a + 7);
+	ok(d.what == GLAKE_WHAT_LIVE && d.base == a && d.size == 4096 && d.offset == 7,
+		"inside of a live block");
+	ok(d.thread && d.age_ns >= 0 && !d.freed_by && d.device == 0, "  who has it");
+	d = described(ctx, a + 4096 + 3);
+	ok(d.what == GLAKE_WHAT_BEHIND && d.base == a && d.offset == 4099 &&
+			d.given == 4096 + 512,
+		"in its canary");
+	ok(d.behind != NULL && d.behind_size, "  with the block behind it");
+	is_int(glake_free(ctx, b, NULL), 0, "another one is freed");
+	d = described(ctx, b + 999);
+	ok(d.what == GLAKE_WHAT_FREED && d.base == b && d.size == 1000 && d.offset == 999,
+		"where it was");
+	ok(d.thread && d.freed_by && d.freed_ns >= 0, "  who freed it");
+	d = described(ctx, c + 4096);
+	is_int(d.what, GLAKE_WHAT_BEHIND, "behind the third");
+	ok(d.before == a && d.before_size == 4096, "  which lies behind the first");
+	d = described(ctx, &local);
+	ok(d.what == GLAKE_WHAT_FOREIGN && d.device == -1 && !d.base, "of the host");
+	d = described(ctx, NULL);
+	is_int(d.what, GLAKE_WHAT_FOREIGN, "nowhere");
+	is_str(glake_what_name(GLAKE_WHAT_FREED), "freed", "a name");
+	ok(!glake_what_name(5) && !glake_what_name(-1), "of five");
+	is_error(glake_describe(ctx, a, NULL), -EINVAL, "INVAL");
+	glake_free(ctx, a, NULL);
+	glake_free(ctx, c, NULL);
+	flow_close(ctx, 0);
+	ctx = open_with(NULL);
+	a = given(ctx, 5000);
+	d = described(ctx, a + 1);
+	ok(d.what == GLAKE_WHAT_LIVE && d.base == a && !d.thread, "without guard: live");
+	glake_free(ctx, a, NULL);
+	d = described(ctx, a + 1);
+	ok(d.what == GLAKE_WHAT_FREE && !d.base, "  and forgotten when freed");
+	flow_close(ctx, 0);
+	is_error(glake_describe(ctx, a, &d), -ESTALE, "STALE");
+}
+
+static void report(void)
+{
+	char name[64], setting[96], line[1024] = "";
+	struct glake *ctx;
+	struct stat st;
+	FILE *file;
+	char *p;
+
+	snprintf(name, sizeof(name), "guard.%d.json", (int)getpid());
+	snprintf(setting, sizeof(setting), "guard.report=guard.%%p.json");
+	ctx = open_with((const char *const[]){"guard.mode=canary", setting, NULL});
+	p = given(ctx, 1000);
+	spoil(p + 1001, 3);
+	glake_free(ctx, p, NULL);
+	ok(!stat(name, &st) && (st.st_mode & 0777) == 0600,
+		"a report for the user alone");
+	file = fopen(name, "re");
+	ok(file && fgets(line, sizeof(line), file), "  of a line");
+	if (file)
+		fclose(file);
+	unlink(name);
+	ok(strstr(line, "{\"kind\":\"overrun\"") && strstr(line, "\"size\":1000,") &&
+			strstr(line, "\"offset\":1001,\"bytes\":3,"),
+		"  that says what: %s", line);
+	flow_close(ctx, 0);
+	ctx = open_with((const char *const[]){
+		"guard.mode=canary", "guard.report=/no/such/folder", NULL});
+	p = given(ctx, 1000);
+	spoil(p + 1000, 1);
+	is_int(glake_free(ctx, p, NULL), 0, "one that cannot be written");
+	is_int(said.count, 1, "  is in the log");
+	flow_close(ctx, 0);
+}
+
 static void arguments(void)
 {
 	struct glake *ctx = open_with(canary);
@@ -319,6 +408,8 @@ int main(void)
 	leaves();
 	no_room();
 	quiet();
+	what();
+	report();
 	arguments();
 	return tap_done();
 }
