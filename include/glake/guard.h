@@ -89,6 +89,8 @@ enum glake_what {
 	GLAKE_WHAT_FREED =
 		3, /* of no live block, and a guarded one that was freed held it last */
 	GLAKE_WHAT_FREE = 4, /* of no live block, and nobody knows who had it last */
+	GLAKE_WHAT_GUARD =
+		5, /* around a block that is sampled, or was: but for the rest of its slots nothing is ever mapped there */
 };
 
 struct glake_described {

@@ -179,8 +179,10 @@ static int apply(
 			glk_poke_relaxed(&cache->places, cache->host && host);
 		else if (id == GLK_CONF_tier_host && cache->host)
 			glk_store_relaxed(&cache->host->budget, most ? most : UINT64_MAX);
-		else if (id == GLK_CONF_guard_mode)
-			err = err ? err : glk_guard_set(cache, conf->guard_mode);
+		else if (id == GLK_CONF_guard_mode || id == GLK_CONF_guard_rate)
+			err = err ? err
+				  : glk_guard_set(cache, conf->guard_mode,
+					    (uint64_t)conf->guard_rate);
 		else if (id == GLK_CONF_pool_rest)
 			glk_rest_set(cache, conf->pool_rest);
 		if (id == GLK_CONF_tier_place || id == GLK_CONF_tier_away)

@@ -69,7 +69,8 @@ int glake_describe(
 
 const char *glake_what_name(int what)
 {
-	static const char *const names[] = {"foreign", "live", "behind", "freed", "free"};
+	static const char *const names[] = {
+		"foreign", "live", "behind", "freed", "free", "guard"};
 
 	return what < 0 || (size_t)what >= sizeof(names) / sizeof(*names) ? NULL
 									  : names[what];

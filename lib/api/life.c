@@ -197,7 +197,8 @@ int glake_open(const struct glake_options *options, struct glake **ret_ctx)
 		goto driver;
 	start_trace(context);
 	for (int i = 0; i < context->devices && !err; i++)
-		err = glk_guard_set(&context->caches[i], context->conf.guard_mode);
+		err = glk_guard_set(&context->caches[i], context->conf.guard_mode,
+			(uint64_t)context->conf.guard_rate);
 	if (!err)
 		err = glk_context_publish(context, &handle);
 	if (err) {

@@ -282,12 +282,20 @@ GLK_KEY(host, bind, BOOL, host_bind, "no", 0, 0, "",
 	"Whether such a block may lie on the NUMA node that is nearest to its GPU alone. Without it comes "
 	"from another node where that has none left; with it the request is refused.")
 
-GLK_LIVE_KEY(guard, mode, CHOICE, guard_mode, "off", 0, 0, "off,canary",
+GLK_LIVE_KEY(guard, mode, CHOICE, guard_mode, "off", 0, 0, "off,sample,canary",
 	"What is done to find memory that the program writes where it should not, for blocks that are asked for from "
-	"then on: see glake_check(3). With canary there are 1 to 512 bytes behind each block, more where sizes are "
+	"then on: see glake_check(3). With sample one block in guard.rate ends against addresses that are never mapped, or "
+	"begins there, by turns: a kernel that reaches past it ends in an illegal access, as one does that uses it when it is "
+	"freed and its mappings have gone. At most 32 are live, of 64MiB at most and of 2MiB of memory at least each, in 1TiB of "
+	"addresses, which are given again "
+	"when there are no others. What all others take is as with off. With canary there are 1 to 512 bytes behind each block, more where sizes are "
 	"rounded, with a pattern of their address and a secret, which is looked at when the block is freed, by glake_check and by "
 	"glake_quiet. No request is served by a bin then. Blocks with a tag or a flag, of a pool of graphs, and those that a "
 	"capture asks for, have none.")
+
+GLK_LIVE_KEY(guard, rate, INT, guard_rate, "1000", 1, 1000000000, "",
+	"With guard.mode=sample: the next block is sampled when so many were given since the last one, and so many times "
+	"256KiB. That is looked at with about every 16th request that no bin serves; with 1 with all of them.")
 
 GLK_KEY(guard, report, TEXT, guard_report, "", 0, 0, "",
 	"Write what guard.mode finds to this file too, at its end, a line of JSON for each, before the call that found it "

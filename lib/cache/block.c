@@ -7,6 +7,7 @@
 #include "cache/marks.h"
 #include "cache/part.h"
 #include "cache/prefetch.h"
+#include "cache/sampled.h"
 #include "cache/straight.h"
 
 #include <errno.h>
@@ -99,8 +100,14 @@ static void take_back(struct glk_arena *arena, struct glk_seat *seat,
 		glk_part_drop(arena, e, &use);
 	else if (glk_extent_away(e))
 		glk_kept_drop(arena, e);
-	else if (!glk_pin_hold(arena, e, &use))
+	else if (!glk_pin_hold(arena, e, &use)) {
+		uint32_t first = glk_extent_first(&arena->map, e);
+		uint32_t last = glk_extent_last(&arena->map, e);
+
 		glk_arena_merge(arena, glk_extent_id(&arena->map, e), &use);
+		if (arena->ops->place)
+			glk_sampled_freed(arena->gpu, first, last);
+	}
 }
 
 static struct glk_seat *seat_of(struct glk_cache *cache)
@@ -247,6 +254,11 @@ static GLK_COLD int free_unbinned(
 	range = glk_cache_range(cache, addr);
 	arena = range ? glk_arena_of(range) : NULL;
 	e = range ? glk_lookup_claim(range, addr) : NULL;
+	if (e && arena->ops->place) {
+		glk_lock_pause(&cache->lock);
+		glk_guard_ops(cache)->freed(cache, e, id, stream);
+		glk_lock_resume(&cache->lock);
+	}
 	if (e && facts.capture && arena->ops->inherit)
 		arena->ops->inherit(arena, facts.capture);
 	if (e && id && arena->ops->note)

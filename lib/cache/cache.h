@@ -51,6 +51,7 @@ struct glk_io;
 struct glk_learn;
 struct glk_managed;
 struct glk_moving;
+struct glk_sampled;
 struct glk_tags;
 
 /* What a hit does not run, so that the compiler keeps it out of the way. */
@@ -223,8 +224,9 @@ struct glk_cache {
 		rights_left; /* GPUs that have some on its pages and should not, a bit each: see peer.c */
 	/* Points that pass until they are asked for again, and how often they were in vain. */
 	uint32_t rights_rest, rights_refused;
-	struct glk_hostpool hostpool; /* has a lock of its own */
-	struct glk_helper *helpers;   /* threads of those above, see below */
+	struct glk_hostpool hostpool;		  /* has a lock of its own */
+	struct glk_helper *helpers;		  /* threads of those above, see below */
+	glk_atomic(struct glk_sampled *) sampled; /* NULL: no block was */
 	glk_atomic(const struct glk_guard_ops *) guard; /* NULL: never guarded */
 	void *guarding;					/* what guard keeps of it */
 };
@@ -236,6 +238,10 @@ struct glk_cache {
 struct glk_guard_ops {
 	/* Bytes that a block gets behind those that are asked for, at the least; 0: it is not guarded. */
 	uint64_t (*behind)(struct glk_cache *cache, uint64_t size);
+	/* Whether it is to lie against addresses that are never mapped, in an arena of such blocks. */
+	bool (*samples)(struct glk_cache *cache, uint64_t size);
+	/* Now and then, at a request: it may want to see the next one. */
+	void (*tick)(struct glk_cache *cache);
 	/* Such a block was given on a stream that captures nothing, and nobody knows of it yet. */
 	void (*born)(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream);
 	/* A block that is claimed goes, behind what was queued on a stream, by its number and handle; number 0: behind
@@ -243,7 +249,7 @@ struct glk_guard_ops {
 	bool (*freed)(struct glk_cache *cache, struct glk_extent *e, uint32_t on,
 		struct CUstream_st *stream);
 	/* Contents of a block leave the memory behind its addresses. Under the lock. */
-	void (*left)(struct glk_cache *cache, const struct glk_extent *e);
+	void (*left)(struct glk_arena *arena, const struct glk_extent *e);
 	/* There is no room for a request: gives back what it keeps. Whether that was anything. */
 	bool (*yield)(struct glk_cache *cache);
 	/* There was none, and it is served without. */
@@ -252,6 +258,8 @@ struct glk_guard_ops {
 	void (*refused)(struct glk_cache *cache, uint64_t addr);
 };
 
+/* sampled.c: the arena of such blocks; NULL: there is none yet. Any thread. */
+struct glk_arena *glk_cache_sampled(const struct glk_cache *cache);
 /* miss.c: whether guard is to see every request, so that none is a hit. */
 void glk_cache_guard(struct glk_cache *cache, bool every);
 
@@ -262,12 +270,12 @@ static inline const struct glk_guard_ops *glk_guard_ops(struct glk_cache *cache)
 }
 
 /* For one whose contents leave. Under the lock. */
-static inline void glk_guard_left(struct glk_cache *cache, const struct glk_extent *e)
+static inline void glk_guard_left(struct glk_arena *arena, const struct glk_extent *e)
 {
-	const struct glk_guard_ops *guard = glk_guard_ops(cache);
+	const struct glk_guard_ops *guard = glk_guard_ops(arena->gpu);
 
 	if (guard)
-		guard->left(cache, e);
+		guard->left(arena, e);
 }
 
 /* The bin of blocks that were used on further streams: one of row 0, which is nobody's. */
@@ -578,6 +586,9 @@ void glk_cache_reset_peaks(struct glk_cache *cache);
 
 /* runs.c: as glake_map(). */
 int glk_cache_walk(struct glk_cache *cache, uint64_t from, glake_run_fn fn, void *arg);
+/* The same, not much further than to an address. */
+int glk_cache_walk_to(struct glk_cache *cache, uint64_t from, uint64_t to,
+	glake_run_fn fn, void *arg);
 
 /* refusal.c: a request was answered -ENOMEM, with a record. Without the lock. */
 void glk_refusal_note(struct glk_cache *cache, const struct glk_request *request,

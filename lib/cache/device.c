@@ -18,6 +18,7 @@
 #include "cache/part.h"
 #include "cache/prefetch.h"
 #include "cache/reserve.h"
+#include "cache/sampled.h"
 #include "cache/seal.h"
 #include "cache/tag/tag.h"
 #include "numa/topology.h"
@@ -275,6 +276,7 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 		}
 		cache->arena.next = NULL;
 		glk_tag_fini(cache);
+		glk_sampled_fini(cache);
 		glk_seats_fini(cache);
 		free_rows(cache);
 		glk_prefetch_fini(cache);

@@ -30,8 +30,7 @@ void glk_kept_depart(struct glk_arena *arena, struct glk_extent *e,
 	glk_slots_leave(map, glk_extent_first(map, e), glk_extent_last(map, e), use);
 	if (run)
 		glk_store_at(&cache->mover.store, run)->owner++;
-	if (arena == &cache->arena)
-		glk_guard_left(cache, e);
+	glk_guard_left(arena, e);
 	glk_store_relaxed(&e->kept, run | why);
 	glk_store_release(&e->bin, GLK_EXTENT_AWAY); /* pairs with: glk_extent_away */
 	count(arena, why, 1);

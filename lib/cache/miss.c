@@ -14,6 +14,7 @@
 #include "cache/graph/graph.h"
 #include "cache/managed/managed.h"
 #include "cache/plan.h"
+#include "cache/sampled.h"
 #include "cache/straight.h"
 #include "cache/tag/tag.h"
 
@@ -198,6 +199,7 @@ struct asked {
 	uint64_t session; /* of a pool of graphs */
 	uint64_t capture; /* that the stream is in */
 	int64_t came;	  /* when; 0: is not known, nor to be timed */
+	bool sampled;	  /* it is to lie against what is never mapped */
 	uint64_t behind;  /* bytes that guard wants behind it; 0: it is not guarded */
 };
 
@@ -224,7 +226,7 @@ static inline struct glk_row *row_of(struct glk_cache *cache, const struct asked
 static GLK_COLD void tell(struct glk_cache *cache, const struct glk_request *request,
 	const struct asked *asked, int err)
 {
-	if (err == -ENOMEM && !asked->behind)
+	if (err == -ENOMEM && !asked->behind && !asked->sampled)
 		glk_refusal_note(cache, request, asked->stream, asked->session);
 	if (err)
 		GLK_PROBE3(refusal, cache->device, request->size, err);
@@ -284,8 +286,12 @@ static GLK_COLD int serve_long(struct glk_cache *cache, const struct asked *aske
 	else
 		seat = glk_slab_at(&cache->seats, 0);
 	request.stream->mute = request.capture != 0;
+	if (glk_load_relaxed(&cache->sampled))
+		glk_sampled_settle(cache);
 	if (request.flags & GLAKE_ALLOC_MANAGED)
 		err = glk_managed_serve(cache, &request, seat, ret_addr);
+	else if (asked->sampled)
+		err = glk_sampled_serve(cache, &request, seat, ret_addr);
 	else if (asked->session)
 		err = serve_graph(cache, &request, seat, asked->session, ret_addr);
 	else if (asked->tag)
@@ -299,7 +305,7 @@ static GLK_COLD int serve_long(struct glk_cache *cache, const struct asked *aske
 				    : err;
 	}
 	/* a guarded one is asked for again */
-	cache->oom += err == -ENOMEM && !asked->behind;
+	cache->oom += err == -ENOMEM && !asked->behind && !asked->sampled;
 	glk_plan_leave(cache);
 	glk_unlock_since(&cache->lock, since, &cache->times[GLK_TIMED_REQUEST]);
 	if (!err)
@@ -372,8 +378,9 @@ static GLK_COLD int serve_guarded(struct glk_cache *cache,
 {
 	int err;
 
-	asked->behind = guard->behind(cache, asked->size);
-	if (!asked->behind)
+	asked->sampled = guard->samples(cache, asked->size);
+	asked->behind = asked->sampled ? 0 : guard->behind(cache, asked->size);
+	if (!asked->behind && !asked->sampled)
 		return serve_asked(cache, asked, true, ret_addr);
 	do {
 		glk_thread_current->asked++;
@@ -382,10 +389,11 @@ static GLK_COLD int serve_guarded(struct glk_cache *cache,
 	} while (err == -ENOMEM && guard->yield(cache));
 	if (!err)
 		guard->born(cache, *ret_addr, asked->handle);
-	if (err != -ENOMEM)
+	if (!err || (err != -ENOMEM && !asked->sampled))
 		return err;
 	guard->without(cache);
 	asked->behind = 0;
+	asked->sampled = false;
 	return serve_asked(cache, asked, true, ret_addr);
 }
 
@@ -445,8 +453,11 @@ static int miss_known(struct glk_cache *cache, uint64_t size, struct glk_seat *s
 	uint64_t addr;
 	int err;
 
-	if (glk_times_due(times))
+	if (glk_times_due(times)) {
 		asked.came = glk_clock_ticks();
+		if (glk_guard_ops(cache))
+			glk_guard_ops(cache)->tick(cache);
+	}
 	/* no pool of graphs is open; and the legacy stream captures nothing */
 	if (asked.stream && glk_stream_ask(&cache->streams, asked.id, handle))
 		return -EAGAIN;

@@ -173,8 +173,7 @@ int glk_part_open(struct glk_arena *arena, struct glk_extent *e)
 	glk_poke_relaxed(&part->bare, 0);
 	part->shared = part->sealed = 0;
 	part->bin = glk_load_relaxed(&e->bin);
-	if (arena == &cache->arena)
-		glk_guard_left(cache, e);
+	glk_guard_left(arena, e);
 	cache->away_blocks++;
 	glk_store_relaxed(&e->kept, GLK_KEPT_PIECES | id);
 	glk_store_release(&e->bin, GLK_EXTENT_PART); /* pairs with: glk_extent_part */

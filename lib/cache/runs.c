@@ -388,7 +388,7 @@ static uint64_t next_in_slot(
 	const struct turn *t, uint32_t slot, uint32_t nest, uint64_t end)
 {
 	const struct glk_map *map = &t->arena->map;
-	uint32_t at;
+	uint32_t first, at;
 
 	if (nest) {
 		at = glk_bits_first(glk_nest_begins(map, nest),
@@ -397,8 +397,15 @@ static uint64_t next_in_slot(
 					   : ((uint64_t)slot << map->shift) +
 				((uint64_t)at << GLK_GRAIN_SHIFT);
 	}
-	at = glk_bits_first(map->begins, (uint32_t)(t->offset >> map->eighth),
-		(uint32_t)((end - 1) >> map->eighth));
+	first = (uint32_t)(t->offset >> map->eighth);
+	at = glk_bits_first(map->begins, first, (uint32_t)((end - 1) >> map->eighth));
+	/* a small block that is sampled may begin and end before it in the same eighth */
+	if (at == first &&
+		glk_extent_at(map, glk_load_relaxed(&map->start[at]))->offset < t->offset)
+		at = (uint64_t)(first + 1) << map->eighth < end
+			? glk_bits_first(map->begins, first + 1,
+				  (uint32_t)((end - 1) >> map->eighth))
+			: GLK_BITS_NONE;
 	return at == GLK_BITS_NONE
 		? end
 		: glk_extent_at(map, glk_load_relaxed(&map->start[at]))->offset;
@@ -525,6 +532,12 @@ static int hand_out(struct turn *t, struct kept *kept, glake_run_fn fn, void *ar
 
 int glk_cache_walk(struct glk_cache *cache, uint64_t from, glake_run_fn fn, void *arg)
 {
+	return glk_cache_walk_to(cache, from, UINT64_MAX, fn, arg);
+}
+
+int glk_cache_walk_to(
+	struct glk_cache *cache, uint64_t from, uint64_t to, glake_run_fn fn, void *arg)
+{
 	struct turn t = {.cache = cache, .at = from};
 	struct kept kept = {.some = false};
 	int err = 0;
@@ -532,7 +545,7 @@ int glk_cache_walk(struct glk_cache *cache, uint64_t from, glake_run_fn fn, void
 	/* pairs with: the release in glk_cache_start */
 	if (!glk_load_acquire(&cache->started))
 		return 0;
-	while (!t.done && !err) {
+	while (!t.done && !err && t.at < to) {
 		take_turn(&t);
 		err = hand_out(&t, &kept, fn, arg);
 	}

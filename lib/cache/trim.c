@@ -7,6 +7,7 @@
 #include "cache/graph/graph.h"
 #include "cache/managed/managed.h"
 #include "cache/plan.h"
+#include "cache/sampled.h"
 
 /* Of GPUs that had them for a copy, which may be under way: an exchange could not wait for it. */
 static void settle_rights(struct glk_cache *cache)
@@ -44,6 +45,7 @@ static int trim_all(
 		err = glk_graph_reap(cache);
 	glk_quick_flush(cache);
 	glk_event_poll_whole(&cache->streams, true);
+	glk_sampled_settle(cache);
 	failed = glk_trim_node(cache, cache->node, keep);
 	err = err ? err : failed;
 	failed = glk_trim_host(cache, lent);

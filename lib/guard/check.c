@@ -179,7 +179,7 @@ void glk_guard_look(struct glk_guard *g, struct glk_guard_gone *gone)
 {
 	struct glk_guard_found *found = found_of(g, (uint64_t)(gone - g->gone));
 	struct glk_guard_range r = {.addr = gone->was.addr + gone->was.asked,
-		.bytes = glk_load_relaxed(&gone->was.canary),
+		.bytes = gone->was.canary,
 		.found = (uintptr_t)found};
 
 	*found = (struct glk_guard_found){.first = UINT64_MAX};
@@ -210,6 +210,7 @@ void glk_guard_poll(struct glk_guard *g)
 /* Those of a batch: held, so that they stay where they are. */
 struct batch {
 	struct glk_guard *g;
+	struct glk_arena *arena;
 	struct glk_extent *held[GLK_GUARD_TABLE];
 	uint32_t count;
 };
@@ -217,23 +218,22 @@ struct batch {
 /* A block whose canary was queued before the wait. */
 static void add(struct batch *b, uint32_t id, uint64_t serial)
 {
-	struct glk_guard_record *record = &b->g->records[id];
-	struct glk_extent *e = glk_extent_at(&b->g->cache->arena.map, id);
+	struct glk_extent *e = glk_extent_at(&b->arena->map, id);
+	struct glk_guard_record *record = glk_guard_record(b->g, b->arena, e);
 	struct glk_guard_entry *entry = &b->g->work.host->table[b->count];
 	uint64_t addr = glk_load_relaxed(&e->addr);
-	uint32_t bytes;
 
 	/* pairs with: the release of who has written the record */
-	if (!glk_load_acquire(&record->canary) ||
+	if (!record || !glk_load_acquire(&record->guarded) ||
 		!glk_word_hold(&e->word, &e->addr, addr))
 		return;
-	bytes = glk_load_relaxed(&record->canary);
-	if (!bytes || record->addr != addr || record->serial > serial ||
-		glk_extent_lacks(e)) {
+	if (!glk_load_relaxed(&record->guarded) || !record->canary ||
+		record->addr != addr || record->serial > serial || glk_extent_lacks(e)) {
 		glk_word_let_go(&e->word);
 		return;
 	}
-	*entry = (struct glk_guard_entry){.addr = addr + record->asked, .bytes = bytes};
+	*entry = (struct glk_guard_entry){
+		.addr = addr + record->asked, .bytes = record->canary};
 	b->held[b->count++] = e;
 }
 
@@ -271,11 +271,11 @@ static int look_at_batch(struct batch *b, struct glake_checked *ret)
 	for (uint32_t i = 0; !err && b->count && i < founds->count && i < GLK_GUARD_FOUND;
 		i++) {
 		struct glk_guard_record *record =
-			glk_guard_record(b->g, b->held[founds->at[i].index]);
+			glk_guard_record(b->g, b->arena, b->held[founds->at[i].index]);
 
 		glk_guard_overrun(b->g, record, NULL, &founds->at[i]);
 		/* said once */
-		glk_store_relaxed(&record->canary, 0);
+		record->canary = 0;
 	}
 	if (!err && b->count) {
 		ret->blocks += b->count;
@@ -287,16 +287,30 @@ static int look_at_batch(struct batch *b, struct glake_checked *ret)
 	return err;
 }
 
-static int look_at_all(struct batch *b, uint64_t serial, struct glake_checked *ret)
+static int look_at_arena(struct batch *b, struct glk_arena *arena, uint64_t serial,
+	struct glake_checked *ret)
 {
-	uint32_t used = glk_load_relaxed(&b->g->cache->arena.map.extents.used);
-	int err = make_table(b->g);
+	uint32_t used = glk_load_relaxed(&arena->map.extents.used);
+	int err = 0;
 
+	b->arena = arena;
 	for (uint32_t id = 1; id <= used && !err; id++) {
 		add(b, id, serial);
 		if (b->count == GLK_GUARD_TABLE || id == used)
 			err = look_at_batch(b, ret);
 	}
+	return err;
+}
+
+static int look_at_all(struct batch *b, uint64_t serial, struct glake_checked *ret)
+{
+	struct glk_arena *sampled = glk_cache_sampled(b->g->cache);
+	int err = make_table(b->g);
+
+	if (!err)
+		err = look_at_arena(b, &b->g->cache->arena, serial, ret);
+	if (!err && sampled)
+		err = look_at_arena(b, sampled, serial, ret);
 	return err;
 }
 

@@ -23,11 +23,10 @@ static int see(const struct glake_run *run, void *arg)
 
 	if (run->address > a->end + NEAR)
 		return 1;
-	if (run->state > GLAKE_RUN_AWAY || run->flags & GLAKE_RUN_PART)
+	if (run->state > GLAKE_RUN_AWAY)
 		return 0;
 	if (run->address < a->begin) {
 		a->d->before = (void *)(uintptr_t)run->address;
-		a->d->before_size = run->asked;
 		/* one that holds it is none */
 		if (run->address + run->size > a->begin)
 			a->d->before = NULL;
@@ -44,10 +43,17 @@ static void look_around(
 	struct glk_cache *cache, uint64_t begin, uint64_t end, struct glake_described *d)
 {
 	struct around a = {.begin = begin, .end = end, .d = d};
+	struct glake_block block = {.sz = sizeof(block)};
 
-	glk_cache_walk(cache, begin > NEAR ? begin - NEAR : 0, see, &a);
-	if (!d->before)
+	glk_cache_walk_to(cache, begin > NEAR ? begin - NEAR : 0, end + NEAR, see, &a);
+	/* a part of it may have been seen alone */
+	if (d->before && !glk_cache_query(cache, (uintptr_t)d->before, &block)) {
+		d->before = block.base;
+		d->before_size = block.size;
+	} else {
+		d->before = NULL;
 		d->before_size = 0;
+	}
 }
 
 /* Of a live block, what guard knows beside. */
@@ -58,13 +64,13 @@ static void tell_live(struct glk_cache *cache, struct glake_described *d)
 	const struct glk_guard_record *record;
 	struct glk_extent *e;
 
-	if (!glk_guard_ops(cache) || !range || glk_arena_of(range) != &cache->arena)
+	if (!glk_guard_ops(cache) || !range)
 		return;
 	e = glk_lookup_hold(range, addr);
 	if (!e)
 		return;
-	record = glk_guard_record(glk_guard_of(cache), e);
-	if (glk_load_relaxed(&record->canary) && record->addr == addr) {
+	record = glk_guard_record(glk_guard_of(cache), glk_arena_of(range), e);
+	if (record && glk_load_relaxed(&record->guarded) && record->addr == addr) {
 		d->thread = record->thread;
 		d->age_ns = glk_clock_ns() - record->born;
 	}
@@ -84,7 +90,7 @@ static bool tell_freed(struct glk_cache *cache, uint64_t addr, struct glake_desc
 	last = g->freed > GLK_GUARD_GONE ? g->freed - GLK_GUARD_GONE : 0;
 	for (uint64_t i = g->freed; i > last && !found; i--) {
 		const struct glk_guard_gone *gone = &g->gone[(i - 1) % GLK_GUARD_GONE];
-		uint64_t given = gone->was.asked + glk_load_relaxed(&gone->was.canary);
+		uint64_t given = gone->was.asked + gone->was.canary;
 
 		if (addr - gone->was.addr >= given)
 			continue;
@@ -100,6 +106,14 @@ static bool tell_freed(struct glk_cache *cache, uint64_t addr, struct glake_desc
 	}
 	glk_unlock(&g->lock);
 	return found;
+}
+
+/* Whether it lies around blocks that are sampled. */
+static bool is_guard(struct glk_cache *cache, uint64_t addr)
+{
+	const struct glk_range *range = glk_cache_range(cache, addr);
+
+	return range && glk_arena_of(range) == glk_cache_sampled(cache);
 }
 
 void glk_guard_describe(struct glk_cache *cache, uint64_t addr, struct glake_described *d)
@@ -118,8 +132,9 @@ void glk_guard_describe(struct glk_cache *cache, uint64_t addr, struct glake_des
 		d->what = addr - (uintptr_t)block.base < block.size ? GLAKE_WHAT_LIVE
 								    : GLAKE_WHAT_BEHIND;
 	} else {
-		glk_error_back(&why);
-		d->what = tell_freed(cache, addr, d) ? GLAKE_WHAT_FREED : GLAKE_WHAT_FREE;
+		d->what = tell_freed(cache, addr, d) ? GLAKE_WHAT_FREED
+			: is_guard(cache, addr)	     ? GLAKE_WHAT_GUARD
+						     : GLAKE_WHAT_FREE;
 	}
 	if (d->base) {
 		d->offset = (int64_t)(addr - (uintptr_t)d->base);
@@ -127,4 +142,5 @@ void glk_guard_describe(struct glk_cache *cache, uint64_t addr, struct glake_des
 	} else {
 		look_around(cache, addr, addr + 1, d);
 	}
+	glk_error_back(&why);
 }

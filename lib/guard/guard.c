@@ -21,35 +21,89 @@ uint32_t glk_guard_thread(void)
 /* A block that large gets none: what it is rounded to must be a number. */
 #define SIZE_MOST (UINT64_C(1) << 47)
 
-static uint64_t behind(struct glk_cache *cache, uint64_t size)
+static bool is_for(const struct glk_cache *cache, uint64_t size, uint64_t most)
 {
-	const struct glk_guard *g = glk_guard_of(cache);
-
-	if (glk_load_relaxed(&g->mode) == GLK_GUARD_OFF || size > SIZE_MOST ||
-		cache->conf->pool_managed != GLK_POOL_MANAGED_NO)
-		return 0;
-	return 1;
+	return size <= most && cache->conf->pool_managed == GLK_POOL_MANAGED_NO;
 }
 
-/* Of one that is held. Whether its canary is queued. */
-static bool arm(struct glk_guard *g, struct glk_extent *e, struct CUstream_st *stream)
+static uint64_t behind(struct glk_cache *cache, uint64_t size)
 {
-	struct glk_guard_record *record = glk_guard_record(g, e);
+	int mode = glk_load_relaxed(&glk_guard_of(cache)->mode);
+
+	return mode >= GLK_GUARD_CANARY && is_for(cache, size, SIZE_MOST) ? 1 : 0;
+}
+
+/* ---- Samples ---- */
+
+static uint64_t rate(const struct glk_cache *cache)
+{
+	return glk_load_relaxed(&glk_guard_of(cache)->rate);
+}
+
+/* Whether another block is to be sampled. */
+static bool is_due(struct glk_cache *cache, struct glk_seats *ret_sum)
+{
+	struct glk_guard *g = glk_guard_of(cache);
+
+	if (glk_load_relaxed(&g->samples) >= GLK_GUARD_SAMPLES)
+		return false;
+	glk_seats_sum(cache, ret_sum);
+	return rate(cache) == 1 ||
+		(ret_sum->allocs - glk_load_relaxed(&g->blocks_then) >= rate(cache) &&
+			ret_sum->total_given - glk_load_relaxed(&g->bytes_then) >=
+				rate(cache) * GLK_GUARD_RATE_BYTES);
+}
+
+static void tick(struct glk_cache *cache)
+{
+	struct glk_guard *g = glk_guard_of(cache);
+	struct glk_seats sum;
+
+	if (glk_load_relaxed(&g->mode) == GLK_GUARD_SAMPLE && rate(cache) > 1)
+		glk_cache_guard(cache, is_due(cache, &sum));
+}
+
+static bool samples(struct glk_cache *cache, uint64_t size)
+{
+	struct glk_guard *g = glk_guard_of(cache);
+	struct glk_seats sum;
+
+	if (glk_load_relaxed(&g->mode) != GLK_GUARD_SAMPLE ||
+		!is_for(cache, size, GLK_GUARD_SAMPLE_MOST) || !is_due(cache, &sum))
+		return false;
+	glk_store_relaxed(&g->blocks_then, sum.allocs);
+	glk_store_relaxed(&g->bytes_then, sum.total_given);
+	if (rate(cache) > 1)
+		glk_cache_guard(cache, false);
+	return true;
+}
+
+/* ---- Birth ---- */
+
+/* Of one that is held. Whether it is guarded. */
+static bool arm(struct glk_guard *g, struct glk_arena *arena, struct glk_extent *e,
+	struct CUstream_st *stream)
+{
+	struct glk_guard_record *record = glk_guard_record(g, arena, e);
 	uint64_t asked = glk_extent_asked(e), slack = e->size - asked;
 	uint64_t addr = glk_load_relaxed(&e->addr);
-	int err;
+	bool sampled = arena != &g->cache->arena;
+	int err = 0;
 
-	if (!slack || glk_extent_lacks(e))
+	if (!record || (!slack && !sampled) || glk_extent_lacks(e))
 		return false;
 	if (slack > GLK_CANARY_MOST)
 		slack = GLK_CANARY_MOST;
 	glk_lock(&g->lock);
-	err = glk_guard_ready(g);
-	if (!err)
+	if (slack)
+		err = glk_guard_ready(g);
+	if (slack && !err)
 		err = glk_guard_write(g, addr + asked, slack, stream);
 	glk_unlock(&g->lock);
-	if (err)
+	/* without kernels a sample is one all the same */
+	if (err && !sampled)
 		return false;
+	record->canary = err ? 0 : (uint32_t)slack;
 	record->thread = glk_guard_thread();
 	record->addr = addr;
 	record->asked = asked;
@@ -58,23 +112,26 @@ static bool arm(struct glk_guard *g, struct glk_extent *e, struct CUstream_st *s
 	/* pairs with: the acquire in glk_guard_check */
 	record->serial = glk_add_acq_rel(&g->serial, 1) + 1;
 	/* pairs with: the acquire of who looks at all */
-	glk_store_release(&record->canary, (uint32_t)slack);
+	glk_store_release(&record->guarded, true);
+	if (sampled)
+		glk_add_relaxed(&g->samples, 1);
 	return true;
 }
 
 static void born(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
 {
 	const struct glk_range *range = glk_cache_range(cache, addr);
+	struct glk_arena *arena = range ? glk_arena_of(range) : NULL;
 	struct glk_guard *g = glk_guard_of(cache);
 	struct glake_error why = glk_thread_current->error;
 	struct glk_extent *e = NULL;
 	bool armed = false;
 
 	/* one that lies on the host is of another arena, and nobody may move it meanwhile */
-	if (range && glk_arena_of(range) == &cache->arena)
+	if (arena && (arena == &cache->arena || arena == glk_cache_sampled(cache)))
 		e = glk_lookup_hold(range, addr);
 	if (e) {
-		armed = arm(g, e, stream);
+		armed = arm(g, arena, e, stream);
 		glk_word_let_go(&e->word);
 	}
 	if (!armed) {
@@ -82,6 +139,8 @@ static void born(struct glk_cache *cache, uint64_t addr, struct CUstream_st *str
 		glk_error_back(&why);
 	}
 }
+
+/* ---- Death ---- */
 
 /* Whether a kernel may be queued on a stream: while it captures a graph it would be a part of that. */
 static bool may_queue(struct glk_cache *cache, struct CUstream_st *stream)
@@ -97,14 +156,16 @@ static bool freed(struct glk_cache *cache, struct glk_extent *e, uint32_t on,
 	struct CUstream_st *stream)
 {
 	struct glk_guard *g = glk_guard_of(cache);
-	struct glk_guard_record *record = glk_guard_record(g, e);
+	struct glk_arena *arena =
+		glk_arena_of(glk_cache_range(cache, glk_load_relaxed(&e->addr)));
+	struct glk_guard_record *record = glk_guard_record(g, arena, e);
 	struct glake_error why = glk_thread_current->error;
 	struct glk_guard_gone *gone;
 	bool looks;
 
-	if (!glk_load_relaxed(&record->canary))
+	if (!record || !glk_load_relaxed(&record->guarded))
 		return false;
-	looks = on && !glk_extent_lacks(e) && may_queue(cache, stream);
+	looks = record->canary && on && !glk_extent_lacks(e) && may_queue(cache, stream);
 	glk_lock(&g->lock);
 	glk_guard_poll(g);
 	if (g->freed - g->seen == GLK_GUARD_GONE) {
@@ -119,23 +180,25 @@ static bool freed(struct glk_cache *cache, struct glk_extent *e, uint32_t on,
 		if (looks)
 			glk_guard_look(g, gone);
 		else
-			g->unchecked++;
+			g->unchecked += record->canary > 0;
 		g->freed++;
 	}
-	glk_store_relaxed(&record->canary, 0);
+	glk_store_relaxed(&record->guarded, false);
+	if (arena != &cache->arena)
+		glk_sub_relaxed(&g->samples, 1);
 	glk_guard_poll(g);
 	glk_unlock(&g->lock);
 	glk_error_back(&why);
 	return false;
 }
 
-static void left(struct glk_cache *cache, const struct glk_extent *e)
+static void left(struct glk_arena *arena, const struct glk_extent *e)
 {
-	struct glk_guard *g = glk_guard_of(cache);
-	struct glk_guard_record *record = glk_guard_record(g, e);
+	struct glk_guard *g = glk_guard_of(arena->gpu);
+	struct glk_guard_record *record = glk_guard_record(g, arena, e);
 
-	if (glk_load_relaxed(&record->canary)) {
-		glk_store_relaxed(&record->canary, 0);
+	if (record && glk_load_relaxed(&record->guarded) && record->canary) {
+		record->canary = 0;
 		glk_add_relaxed(&g->unguarded, 1);
 	}
 }
@@ -172,6 +235,8 @@ static void refused(struct glk_cache *cache, uint64_t addr)
 
 static const struct glk_guard_ops ops = {
 	.behind = behind,
+	.samples = samples,
+	.tick = tick,
 	.born = born,
 	.freed = freed,
 	.left = left,
@@ -218,7 +283,7 @@ static int make(struct glk_cache *cache)
 	return 0;
 }
 
-int glk_guard_set(struct glk_cache *cache, int mode)
+int glk_guard_set(struct glk_cache *cache, int mode, uint64_t every)
 {
 	int err = 0;
 
@@ -228,8 +293,10 @@ int glk_guard_set(struct glk_cache *cache, int mode)
 		err = make(cache);
 	if (err)
 		return err;
+	glk_store_relaxed(&glk_guard_of(cache)->rate, every);
 	glk_store_relaxed(&glk_guard_of(cache)->mode, mode);
-	glk_cache_guard(cache, mode != GLK_GUARD_OFF);
+	glk_cache_guard(cache,
+		mode >= GLK_GUARD_CANARY || (mode == GLK_GUARD_SAMPLE && every == 1));
 	return 0;
 }
 

@@ -28,8 +28,9 @@
 
 struct glk_guard;
 
-/* The mode of blocks that are asked for from now on. 0, or -ENOMEM. By one thread at a time for each GPU. */
-int glk_guard_set(struct glk_cache *cache, int mode);
+/* The mode of blocks that are asked for from now on, and guard.rate. 0, or -ENOMEM. By one thread at a time for each
+ * GPU. */
+int glk_guard_set(struct glk_cache *cache, int mode, uint64_t rate);
 /* Before the cache ends, when the GPU is idle. */
 void glk_guard_fini(struct glk_cache *cache);
 

@@ -16,10 +16,18 @@
 /* Ranges of a table that is looked at: what fits into a page of the GPU. */
 #define GLK_GUARD_TABLE (UINT32_C(2) << 20) / sizeof(struct glk_guard_entry)
 
+/* The most that are sampled at a time, and what numbers of extents they may have. */
+#define GLK_GUARD_SAMPLES 32
+#define GLK_GUARD_SAMPLED 256
+/* The largest that is sampled, and bytes for each block of guard.rate. */
+#define GLK_GUARD_SAMPLE_MOST (UINT64_C(64) << 20)
+#define GLK_GUARD_RATE_BYTES  (UINT64_C(256) << 10)
+
 /* A block that is guarded, by the number of its extent. */
 struct glk_guard_record {
-	glk_atomic(uint32_t) canary; /* bytes of it; 0: it is not guarded */
-	uint32_t thread;	     /* that asked for it */
+	glk_atomic(bool) guarded;
+	uint32_t canary; /* bytes of it; 0: it ends against nothing */
+	uint32_t thread; /* that asked for it */
 	uint64_t addr, asked;
 	struct CUstream_st *stream;
 	int64_t born;
@@ -53,8 +61,13 @@ struct glk_guard_work {
 struct glk_guard {
 	struct glk_cache *cache;
 	glk_atomic(int) mode;
+	glk_atomic(uint64_t) rate;
 	uint32_t secret;
 	struct glk_guard_record *records;
+	struct glk_guard_record sampled[GLK_GUARD_SAMPLED];
+	glk_atomic(uint32_t) samples; /* live ones */
+	/* Blocks and bytes that were given when one was sampled last. */
+	glk_atomic(uint64_t) blocks_then, bytes_then;
 	glk_atomic(uint64_t) serial;
 	glk_atomic(uint64_t) unguarded; /* that were to be guarded and are not */
 	struct glk_lock lock;
@@ -73,10 +86,17 @@ static inline struct glk_guard *glk_guard_of(const struct glk_cache *cache)
 	return cache->guarding;
 }
 
+/* Of an extent of an arena; NULL: there is none. */
 static inline struct glk_guard_record *glk_guard_record(
-	const struct glk_guard *g, const struct glk_extent *e)
+	struct glk_guard *g, const struct glk_arena *arena, const struct glk_extent *e)
 {
-	return &g->records[glk_extent_id(&g->cache->arena.map, e)];
+	uint32_t id = glk_extent_id(&arena->map, e);
+
+	if (arena == &g->cache->arena)
+		return &g->records[id];
+	return arena == glk_cache_sampled(g->cache) && id < GLK_GUARD_SAMPLED
+		? &g->sampled[id]
+		: NULL;
 }
 
 /* guard.c: the number of the calling thread in the system. */

@@ -144,7 +144,7 @@ void glk_guard_overrun(struct glk_guard *g, const struct glk_guard_record *was,
 	const struct glk_guard_gone *gone, const struct glk_guard_found *found)
 {
 	struct glake_finding *f = next(g, was, gone, GLAKE_FINDING_OVERRUN);
-	uint64_t canary = glk_load_relaxed(&was->canary);
+	uint64_t canary = was->canary;
 
 	f->offset = was->asked + found->first;
 	f->bytes = found->count;

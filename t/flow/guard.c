@@ -6,6 +6,7 @@
 #include "context.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -327,7 +328,7 @@ static void what(void)
 	d = described(ctx, NULL);
 	is_int(d.what, GLAKE_WHAT_FOREIGN, "nowhere");
 	is_str(glake_what_name(GLAKE_WHAT_FREED), "freed", "a name");
-	ok(!glake_what_name(5) && !glake_what_name(-1), "of five");
+	ok(!glake_what_name(6) && !glake_what_name(-1), "of six");
 	is_error(glake_describe(ctx, a, NULL), -EINVAL, "INVAL");
 	glake_free(ctx, a, NULL);
 	glake_free(ctx, c, NULL);
@@ -341,6 +342,161 @@ static void what(void)
 	ok(d.what == GLAKE_WHAT_FREE && !d.base, "  and forgotten when freed");
 	flow_close(ctx, 0);
 	is_error(glake_describe(ctx, a, &d), -ESTALE, "STALE");
+}
+
+static const char *const sample[] = {"guard.mode=sample", "guard.rate=1", NULL};
+
+static size_t grains(size_t size)
+{
+	return (size + 511) / 512 * 512;
+}
+
+/* A kernel of the device that writes so many bytes there: what a GPU would do. */
+static int kernel(struct glake *ctx, const char *p, size_t size)
+{
+	return glake_soft_kernel(ctx, 0, NULL, p, size, 1);
+}
+
+/* A read by the processor, in a child: the signal that it ends by, or 0. */
+static int signal_at(char *p)
+{
+	pid_t pid = flow_fork(60);
+	int status;
+
+	if (!pid) {
+		(void)*(volatile char *)p;
+		_exit(0);
+	}
+	status = flow_wait(pid);
+	return status >= 1000 ? status - 1000 : 0;
+}
+
+static void beyond(size_t size)
+{
+	struct glake *ctx = open_with(sample);
+	char *ends = given(ctx, size), *begins = given(ctx, size);
+	char *end = ends + grains(size);
+	struct glake_described d;
+
+	ok(!kernel(ctx, ends, size) && !kernel(ctx, begins, size), "%zu bytes are used",
+		size);
+	for (unsigned i = 0; i < COUNT(overs); i++) {
+		is_error(kernel(ctx, ends, grains(size) + overs[i]), -EINVAL, "INVAL");
+		ok(strstr(flow_error().text, "nothing is mapped"),
+			"  %zu bytes past its end: %s", overs[i], flow_error().text);
+		is_error(kernel(ctx, begins - overs[i], overs[i]), -EINVAL, "INVAL");
+		ok(strstr(flow_error().text, "nothing is mapped"),
+			"  %zu bytes before the other one", overs[i]);
+	}
+	ok(signal_at(end) == SIGSEGV && signal_at(begins - 1) == SIGSEGV,
+		"a processor ends by a signal there");
+	ok(!signal_at(end - 1) && !signal_at(begins), "  and not a byte before");
+	d = described(ctx, end);
+	ok(d.what == GLAKE_WHAT_GUARD && d.before == ends, "what lies there is known");
+	d = described(ctx, begins - 1);
+	ok(d.what == GLAKE_WHAT_GUARD && d.behind == begins, "  on both sides");
+	checked(ctx, 0);
+	if (size % 512) {
+		spoil(ends + size, 1);
+		checked(ctx, -EIO);
+		d = described(ctx, ends + size);
+		is_int(d.what, GLAKE_WHAT_BEHIND, "the rest up to there has a canary");
+	}
+	is_int(glake_free(ctx, ends, NULL), 0, "freed");
+	is_int(glake_trim(ctx, 0, SIZE_MAX, NULL), 0, "its mappings go");
+	is_error(kernel(ctx, ends, 1), -EINVAL, "INVAL");
+	d = described(ctx, ends + size - 1);
+	ok(d.what == GLAKE_WHAT_FREED && d.base == ends && d.size == size && d.freed_by,
+		"  it is known whose they were");
+	is_error(glake_free(ctx, ends, NULL), -EINVAL, "DOUBLE_FREE");
+	is_int(glake_free(ctx, begins, NULL), 0, "the other one");
+	flow_close(ctx, 0);
+}
+
+/* By the next request that no bin serves, and not before the work on it has finished. */
+static void rests(void)
+{
+	struct glake *ctx = open_with((const char *const[]){
+		"guard.mode=sample", "guard.rate=1", "soft.streams=stepped", NULL});
+	char *p = given(ctx, 3 * MIB), *q;
+
+	is_int(kernel(ctx, p, 3 * MIB), 0, "work is queued");
+	is_int(glake_free(ctx, p, NULL), 0, "its block is freed");
+	q = given(ctx, 3 * MIB);
+	ok(q != p, "the next one lies elsewhere");
+	is_int(kernel(ctx, p, 1), 0,
+		"the first is mapped while the work may be under way");
+	is_int(glake_soft_stream_sync(ctx, 0, NULL), 0, "it has finished");
+	ok(given(ctx, 3 * MIB) != p, "one more");
+	is_error(kernel(ctx, p, 1), -EINVAL, "INVAL");
+	flow_close(ctx, 2);
+}
+
+static bool is_sampled(struct glake *ctx, const char *p, size_t size)
+{
+	return described(ctx, p + grains(size)).what == GLAKE_WHAT_GUARD;
+}
+
+/* No more than 32, and what a sampled block can do as others can. */
+static void as_others(void)
+{
+	struct glake *ctx = open_with(sample);
+	struct glake_block block = {.sz = sizeof(block)};
+	char *p[40], *large;
+	int sampled = 0;
+
+	large = given(ctx, 65 * MIB);
+	for (int i = 0; i < 40; i++) {
+		p[i] = given(ctx, 2048);
+		sampled += is_sampled(ctx, p[i], 2048);
+	}
+	is_int(sampled, 32, "32 of 40 are sampled");
+	ok(!is_sampled(ctx, large, 65 * MIB), "  and no large one");
+	memset(p[0], 7, 2048);
+	is_int(glake_spill(ctx, p[0], NULL), 0, "one goes to the host");
+	is_int(glake_fetch(ctx, p[0], NULL), 0, "  and comes back");
+	is_int(p[0][2047], 7, "  with its contents");
+	is_int(kernel(ctx, p[0], 2049) != 0, 1, "  at the same end");
+	is_int(glake_use(ctx, p[1], (struct CUstream_st *)2), 0,
+		"another stream uses one");
+	is_int(glake_query(ctx, p[1] + 5, &block), 0, "one is asked about");
+	ok(block.base == p[1] && block.size == 2048 && !block.tag,
+		"  it says what it is");
+	for (int i = 0; i < 40; i++)
+		if (glake_free(ctx, p[i], NULL))
+			tap_bail("a free is refused");
+	is_int(glake_suspend(ctx, 0, NULL), 0, "all is suspended");
+	is_int(glake_resume(ctx, 0, NULL), 0, "  and resumed");
+	p[0] = given(ctx, 2048);
+	ok(is_sampled(ctx, p[0], 2048), "another one is sampled");
+	glake_free(ctx, p[0], NULL);
+	glake_free(ctx, large, NULL);
+	checked(ctx, 0);
+	flow_close(ctx, 0);
+}
+
+/* One in so many, of those that miss and of those that would hit. */
+static void one_in(void)
+{
+	struct glake *ctx = open_with(
+		(const char *const[]){"guard.mode=sample", "guard.rate=100", NULL});
+	int small = 0, large = 0, before = 0;
+
+	for (int i = 0; i < 4000; i++) {
+		char *a = given(ctx, 3 * MIB), *b = given(ctx, 1024);
+
+		large += is_sampled(ctx, a, 3 * MIB);
+		small += is_sampled(ctx, b, 1024);
+		glake_free(ctx, a, NULL);
+		glake_free(ctx, b, NULL);
+		before += i == 50 && !small && !large;
+	}
+	ok(before, "none of the first hundred");
+	ok(small + large <= 80 && small + large >= 8 && small,
+		"one in a hundred at most: %d large ones, %d small", large, small);
+	ok(flow_stats(ctx, 0).hits > 3000, "and small ones hit");
+	checked(ctx, 0);
+	flow_close(ctx, 0);
 }
 
 static void report(void)
@@ -409,6 +565,12 @@ int main(void)
 	no_room();
 	quiet();
 	what();
+	beyond(1000);
+	beyond(4096);
+	beyond(3 * MIB + 5);
+	rests();
+	as_others();
+	one_in();
 	report();
 	arguments();
 	return tap_done();

@@ -39,6 +39,9 @@ struct glk_arena_ops {
 	void (*inherit)(struct glk_arena *arena, uint64_t capture);
 	/* A block more, or one fewer. NULL: nobody counts them. */
 	void (*count)(struct glk_arena *arena, const struct glk_extent *e, bool more);
+	/* Where a request lies, carved. NULL: where it fits best. */
+	int (*place)(struct glk_arena *arena, struct glk_request *request,
+		uint32_t *ret_extent);
 	/* What query tells beside the rest. NULL: nothing. */
 	void (*describe)(const struct glk_arena *arena, struct glake_block *block);
 	/* glake_spill, and with `to_gpu` glake_fetch, of blocks that do not move as others do: of one

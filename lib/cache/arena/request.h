@@ -32,6 +32,8 @@ int glk_arena_back(struct glk_arena *arena, struct glk_request *request, uint32_
 /* Slots of a block, on which it does not stand, have no mapping any more: waits for who is at them, and for the work on
  * what lay there. 0, -EBUSY (CAPTURE), -EIO. */
 int glk_arena_clear(struct glk_arena *arena, uint32_t first, uint32_t last);
+/* The same for what needs no wait; -EAGAIN without a record: some does. */
+int glk_arena_clear_ready(struct glk_arena *arena, uint32_t first, uint32_t last);
 /* What is tried for a request: a place with pages behind it. 0, or an error with everything undone. */
 typedef int (*glk_try_fn)(
 	struct glk_arena *arena, struct glk_request *request, uint32_t *extent);

@@ -41,11 +41,16 @@ static int try_block(
 	struct glk_fit fit;
 	int err;
 
-	err = glk_place_seek(arena, request, &want, &fit);
-	if (err)
-		return err;
-	request->own = fit.own;
-	err = glk_extent_carve(map, fit.from, fit.offset, request->rounded, ret_extent);
+	if (arena->ops->place) {
+		err = arena->ops->place(arena, request, ret_extent);
+	} else {
+		err = glk_place_seek(arena, request, &want, &fit);
+		if (err)
+			return err;
+		request->own = fit.own;
+		err = glk_extent_carve(
+			map, fit.from, fit.offset, request->rounded, ret_extent);
+	}
 	if (err)
 		return err;
 	glk_store_relaxed(&glk_extent_at(map, *ret_extent)->whole, whole);
@@ -65,7 +70,7 @@ static int alloc(
 	struct glk_arena *arena, struct glk_request *request, uint32_t *ret_extent)
 {
 	bool small = request->rounded <= arena->gpu->small_most &&
-		!(request->flags & GLAKE_ALLOC_CONTIGUOUS);
+		!(request->flags & GLAKE_ALLOC_CONTIGUOUS) && !arena->ops->place;
 	int err = -EAGAIN;
 
 	arena->gpu->streams.stuck = false;
@@ -275,6 +280,11 @@ int glk_arena_clear(struct glk_arena *arena, uint32_t first, uint32_t last)
 			err = clear(arena, first, last);
 	}
 	return err == -EAGAIN ? in_capture() : err;
+}
+
+int glk_arena_clear_ready(struct glk_arena *arena, uint32_t first, uint32_t last)
+{
+	return is_beset(&arena->map, first, last) ? -EAGAIN : clear(arena, first, last);
 }
 
 int glk_arena_pages(
