@@ -21,6 +21,8 @@ struct CUstream_st;
 /* What was found. */
 enum glake_finding_kind {
 	GLAKE_FINDING_OVERRUN = 1, /* bytes behind a block were written */
+	GLAKE_FINDING_AFTER_FREE =
+		3, /* bytes of a block were written when it was freed */
 	GLAKE_FINDING_DOUBLE_FREE =
 		2, /* a block was freed that is freed already; nothing was written */
 };
@@ -48,6 +50,7 @@ struct glake_checked {
 	uint64_t blocks; /* that were looked at */
 	uint64_t broken; /* of these, those behind which something was written */
 	uint64_t freed;	 /* blocks that were looked at when they were freed, since open */
+	uint64_t kept;	 /* blocks that were kept when they were freed, since open */
 	uint64_t
 		unchecked; /* that were freed without a look, since open: by events, while their stream
 			     * captured, or with more frees under way than are kept */

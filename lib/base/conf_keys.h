@@ -282,7 +282,7 @@ GLK_KEY(host, bind, BOOL, host_bind, "no", 0, 0, "",
 	"Whether such a block may lie on the NUMA node that is nearest to its GPU alone. Without it comes "
 	"from another node where that has none left; with it the request is refused.")
 
-GLK_LIVE_KEY(guard, mode, CHOICE, guard_mode, "off", 0, 0, "off,sample,canary",
+GLK_LIVE_KEY(guard, mode, CHOICE, guard_mode, "off", 0, 0, "off,sample,canary,poison",
 	"What is done to find memory that the program writes where it should not, for blocks that are asked for from "
 	"then on: see glake_check(3). With sample one block in guard.rate ends against addresses that are never mapped, or "
 	"begins there, by turns: a kernel that reaches past it ends in an illegal access, as one does that uses it when it is "
@@ -290,7 +290,11 @@ GLK_LIVE_KEY(guard, mode, CHOICE, guard_mode, "off", 0, 0, "off,sample,canary",
 	"addresses, which are given again "
 	"when there are no others. What all others take is as with off. With canary there are 1 to 512 bytes behind each block, more where sizes are "
 	"rounded, with a pattern of their address and a secret, which is looked at when the block is freed, by glake_check and by "
-	"glake_quiet. No request is served by a bin then. Blocks with a tag or a flag, of a pool of graphs, and those that a "
+	"glake_quiet. No request is served by a bin then. With poison also, a block "
+	"comes filled with bytes of 0xff, so that what is read before it was written shows (floating-point numbers are none), "
+	"and when it is freed it is filled with the pattern and kept, up to 1024 blocks and a 32nd of the "
+	"memory of the GPU, which are looked at before they serve again: a write after the free is found. They go back when a "
+	"request has no room, by glake_trim and by glake_check. Blocks with a tag or a flag, of a pool of graphs, and those that a "
 	"capture asks for, have none.")
 
 GLK_LIVE_KEY(guard, rate, INT, guard_rate, "1000", 1, 1000000000, "",

@@ -39,10 +39,10 @@ enum glk_rank {
 	GLK_RANK_MANAGED,    /* counters and events of managed memory */
 	GLK_RANK_DEPENDENCY, /* events of the program, from the call to the note */
 	GLK_RANK_START,	     /* the first request of a GPU */
+	GLK_RANK_GUARD,	     /* what guard keeps of a GPU */
 	GLK_RANK_HOSTPOOL,   /* locked memory of the host for the program */
 	GLK_RANK_SAYING,     /* what is said of managed memory of a GPU */
 	GLK_RANK_STREAM,     /* adding to the table of streams of a GPU */
-	GLK_RANK_GUARD,	     /* what guard keeps of a GPU */
 	GLK_RANK_DEVICE,     /* everything of one GPU: extents, page tables, streams */
 	GLK_RANK_COPY,	     /* paths of copies and what is queued on them */
 	GLK_RANK_SEAT,	     /* seats of threads that come and go */

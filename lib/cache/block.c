@@ -110,6 +110,40 @@ static void take_back(struct glk_arena *arena, struct glk_seat *seat,
 	}
 }
 
+/* The same for one that guard keeps; glk_guarded_release() does the rest. */
+static void keep(struct glk_cache *cache, struct glk_seat *seat, struct glk_extent *e)
+{
+	glk_seat_free(seat, glk_extent_asked(e), e->size);
+	glk_arena_count(&cache->arena, e, false);
+	glk_advice_end(&cache->arena, e);
+	glk_prefetch_gone(cache, e);
+}
+
+int glk_guarded_order(
+	struct glk_cache *cache, struct glk_extent *e, uint32_t freed_on, uint32_t behind)
+{
+	struct glk_use use;
+	int err;
+
+	glk_lock(&cache->lock);
+	use = glk_block_use(cache, e, freed_on);
+	err = glk_clock_order(
+		&cache->streams, &use, glk_stream_enter(&cache->streams, behind));
+	glk_unlock(&cache->lock);
+	return err;
+}
+
+void glk_guarded_release(struct glk_cache *cache, struct glk_extent *e, uint32_t behind)
+{
+	struct glk_use use;
+
+	glk_lock(&cache->lock);
+	use = glk_block_use(cache, e, behind);
+	glk_quick_gone(cache, e);
+	glk_arena_merge(&cache->arena, glk_extent_id(&cache->arena.map, e), &use);
+	glk_unlock(&cache->lock);
+}
+
 static struct glk_seat *seat_of(struct glk_cache *cache)
 {
 	struct glk_seat *seat = glk_hit_seat(cache);
@@ -175,6 +209,7 @@ int glk_block_give_back(
 		kept = glk_guard_ops(cache)->freed(cache, e, id, stream);
 		glk_lock_resume(&cache->lock);
 		if (kept) {
+			keep(cache, seat, e);
 			glk_unlock_since(
 				&cache->lock, since, &cache->times[GLK_TIMED_FREE]);
 			return 0;

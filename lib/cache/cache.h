@@ -258,6 +258,14 @@ struct glk_guard_ops {
 	void (*refused)(struct glk_cache *cache, uint64_t addr);
 };
 
+/*
+ * block.c. A block that guard keeps when it is freed is in its hands as if it were in a bin. Puts a stream, by its number, behind
+ * all that uses it, with the one that it was freed on: 0; -EAGAIN: one cannot be waited for at present; or the driver's
+ * error. And gives it back, behind that stream.
+ */
+int glk_guarded_order(struct glk_cache *cache, struct glk_extent *e, uint32_t freed_on,
+	uint32_t behind);
+void glk_guarded_release(struct glk_cache *cache, struct glk_extent *e, uint32_t behind);
 /* sampled.c: the arena of such blocks; NULL: there is none yet. Any thread. */
 struct glk_arena *glk_cache_sampled(const struct glk_cache *cache);
 /* miss.c: whether guard is to see every request, so that none is a hit. */
@@ -587,8 +595,8 @@ void glk_cache_reset_peaks(struct glk_cache *cache);
 /* runs.c: as glake_map(). */
 int glk_cache_walk(struct glk_cache *cache, uint64_t from, glake_run_fn fn, void *arg);
 /* The same, not much further than to an address. */
-int glk_cache_walk_to(struct glk_cache *cache, uint64_t from, uint64_t to,
-	glake_run_fn fn, void *arg);
+int glk_cache_walk_to(
+	struct glk_cache *cache, uint64_t from, uint64_t to, glake_run_fn fn, void *arg);
 
 /* refusal.c: a request was answered -ENOMEM, with a record. Without the lock. */
 void glk_refusal_note(struct glk_cache *cache, const struct glk_request *request,

@@ -369,6 +369,18 @@ void glk_cache_guard(struct glk_cache *cache, bool every)
 	glk_unlock(&cache->lock);
 }
 
+/* One that guard does nothing to may want what it keeps. */
+static GLK_COLD int serve_beside(struct glk_cache *cache,
+	const struct glk_guard_ops *guard, const struct asked *asked, bool plain,
+	uint64_t *ret_addr)
+{
+	int err = serve_asked(cache, asked, plain, ret_addr);
+
+	return err == -ENOMEM && guard->yield(cache)
+		? serve_asked(cache, asked, plain, ret_addr)
+		: err;
+}
+
 /*
  * A plain request that guard may want something behind. Where there is no room for that, nor when guard has given back
  * what it keeps, it is served without; for the first tries the program is not asked for room.
@@ -381,7 +393,7 @@ static GLK_COLD int serve_guarded(struct glk_cache *cache,
 	asked->sampled = guard->samples(cache, asked->size);
 	asked->behind = asked->sampled ? 0 : guard->behind(cache, asked->size);
 	if (!asked->behind && !asked->sampled)
-		return serve_asked(cache, asked, true, ret_addr);
+		return serve_beside(cache, guard, asked, true, ret_addr);
 	do {
 		glk_thread_current->asked++;
 		err = serve_asked(cache, asked, false, ret_addr);
@@ -432,8 +444,11 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 		return 0;
 	asked.capture = facts.capture;
 	plain = !flags && !asked.session && !asked.tag && !facts.capture;
-	if (plain && glk_guard_ops(cache))
-		return serve_guarded(cache, glk_guard_ops(cache), &asked, ret_addr);
+	if (glk_guard_ops(cache))
+		return plain
+			? serve_guarded(cache, glk_guard_ops(cache), &asked, ret_addr)
+			: serve_beside(
+				  cache, glk_guard_ops(cache), &asked, plain, ret_addr);
 	return serve_asked(cache, &asked, plain, ret_addr);
 }
 

@@ -34,6 +34,8 @@ static int trim_all(
 	if (!glk_load_acquire(&cache->started)) /* pairs with: glk_cache_start */
 		return 0;
 	glk_graph_refresh(cache);
+	if (glk_guard_ops(cache))
+		glk_guard_ops(cache)->yield(cache);
 	glk_lock(&cache->lock);
 	glk_ahead_rest(cache);
 	before = glk_load_relaxed(&cache->node->held);

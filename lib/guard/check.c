@@ -104,6 +104,15 @@ void glk_guard_work_fini(struct glk_guard *g)
 	glk_region_free(w->host, sizeof(*w->host));
 }
 
+int glk_guard_stream(struct glk_guard *g)
+{
+	struct glk_guard_work *w = &g->work;
+
+	return w->stream ? 0
+			 : g->cache->drv->ops->stream_new(
+				   g->cache->drv, g->cache->device, &w->stream);
+}
+
 /* A stream and a page for a table, at the first use. */
 static int make_table(struct glk_guard *g)
 {
@@ -115,7 +124,7 @@ static int make_table(struct glk_guard *g)
 
 	if (w->table)
 		return 0;
-	err = w->stream ? 0 : drv->ops->stream_new(drv, g->cache->device, &w->stream);
+	err = glk_guard_stream(g);
 	if (err)
 		return err;
 	err = drv->ops->reserve(drv, PAGE, PAGE, &w->table);
@@ -175,16 +184,29 @@ static struct glk_guard_found *found_of(struct glk_guard *g, uint64_t number)
 	return &g->work.host->gone[number % GLK_GUARD_GONE];
 }
 
-void glk_guard_look(struct glk_guard *g, struct glk_guard_gone *gone)
+bool glk_guard_look(struct glk_guard *g, const struct glk_guard_gone *gone,
+	struct CUstream_st *stream, bool may)
 {
-	struct glk_guard_found *found = found_of(g, (uint64_t)(gone - g->gone));
-	struct glk_guard_range r = {.addr = gone->was.addr + gone->was.asked,
-		.bytes = gone->was.canary,
-		.found = (uintptr_t)found};
+	struct glk_guard_gone *entry = &g->gone[g->freed % GLK_GUARD_GONE];
+	uint64_t asked = gone->was.asked, canary = gone->was.canary;
+	struct glk_guard_range r = {.addr = gone->was.addr + (gone->kept ? 0 : asked),
+		.bytes = gone->kept ? asked + canary : canary};
+	struct glk_guard_found *found;
 
-	*found = (struct glk_guard_found){.first = UINT64_MAX};
-	gone->looks = !launch(g, g->work.scan, &r, false, gone->stream);
-	g->unchecked += !gone->looks;
+	glk_guard_poll(g);
+	/* the GPU is behind by so many frees: this one is not remembered */
+	if (g->freed - g->seen == GLK_GUARD_GONE)
+		return false;
+	*entry = *gone;
+	if (may && r.bytes) {
+		found = found_of(g, g->freed);
+		*found = (struct glk_guard_found){.first = UINT64_MAX};
+		r.found = (uintptr_t)found;
+		entry->looks = !launch(g, g->work.scan, &r, false, stream);
+		entry->blocks = r.blocks;
+	}
+	g->freed++;
+	return entry->looks;
 }
 
 void glk_guard_poll(struct glk_guard *g)
@@ -197,10 +219,12 @@ void glk_guard_poll(struct glk_guard *g)
 			continue;
 		found = found_of(g, g->seen);
 		/* the GPU writes it last */
-		if (!__atomic_load_n(&found->ended, __ATOMIC_ACQUIRE))
+		if (__atomic_load_n(&found->ended, __ATOMIC_ACQUIRE) < gone->blocks)
 			break;
 		gone->looks = false;
-		if (found->count)
+		if (found->count && gone->kept)
+			glk_guard_late(g, gone, found);
+		else if (found->count)
 			glk_guard_overrun(g, &gone->was, gone, found);
 	}
 }
@@ -327,7 +351,8 @@ static int look(struct glk_guard *g, uint64_t serial, struct glake_checked *ret)
 	/* all that was queued has ended */
 	if (!err && g->work.ready)
 		glk_guard_poll(g);
-	ret->freed += g->freed;
+	ret->freed += g->looked;
+	ret->kept += g->kept_end;
 	ret->unchecked += g->unchecked;
 	ret->unguarded += glk_load_relaxed(&g->unguarded);
 	ret->findings += g->found;
@@ -346,6 +371,7 @@ int glk_guard_check(struct glk_cache *cache, struct glake_checked *ret)
 	if (!glk_guard_ops(cache) ||
 		!glk_load_acquire(&cache->started)) /* as glk_cache_start() */
 		return 0;
+	glk_guard_ops(cache)->yield(cache);
 	serial = glk_load_acquire(&g->serial); /* pairs with: the addition in born */
 	glk_lock(&cache->lock);
 	err = glk_clock_sync_all(&cache->streams);

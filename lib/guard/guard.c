@@ -97,6 +97,9 @@ static bool arm(struct glk_guard *g, struct glk_arena *arena, struct glk_extent 
 	glk_lock(&g->lock);
 	if (slack)
 		err = glk_guard_ready(g);
+	if (!err && glk_load_relaxed(&g->mode) >= GLK_GUARD_POISON)
+		err = g->cache->drv->ops->fill(
+			g->cache->drv, addr, UINT32_MAX, (size_t)(asked + 3) / 4, stream);
 	if (slack && !err)
 		err = glk_guard_write(g, addr + asked, slack, stream);
 	glk_unlock(&g->lock);
@@ -152,6 +155,65 @@ static bool may_queue(struct glk_cache *cache, struct CUstream_st *stream)
 	return !facts.capture;
 }
 
+/* The oldest one that is kept is looked at, behind all that uses it, and goes back. Under the lock of guard. */
+static void let_go(struct glk_guard *g)
+{
+	struct glk_guard_kept *k = &g->kept[g->kept_first % GLK_GUARD_KEPT];
+	struct glk_cache *cache = g->cache;
+	int err = glk_guard_stream(g);
+
+	if (!err && !g->behind)
+		err = glk_stream_get(&cache->streams, g->work.stream, NULL, &g->behind);
+	if (!err)
+		err = glk_guarded_order(cache, k->e, k->on, g->behind);
+	if (!glk_guard_look(g, &k->gone, g->work.stream, !err))
+		g->unchecked++;
+	glk_guarded_release(cache, k->e, err ? k->on : g->behind);
+	g->kept_bytes -= k->gone.was.asked + k->gone.was.canary;
+	g->kept_first++;
+}
+
+/* A block that goes is filled and kept, where a kernel may be queued behind all that uses it. */
+static bool keep(struct glk_guard *g, struct glk_extent *e, uint32_t on,
+	const struct glk_guard_gone *gone)
+{
+	uint64_t bytes = gone->was.asked + gone->was.canary;
+	uint64_t most = g->cache->memory / GLK_GUARD_KEPT_PART;
+
+	/* others may have the memory of one that is out until they let it go */
+	if (bytes > most || glk_load_relaxed(&e->bin) == GLK_BIN_PINNED ||
+		glk_guarded_order(g->cache, e, on, on) ||
+		glk_guard_write(g, gone->was.addr, bytes, gone->stream))
+		return false;
+	while (g->kept_end - g->kept_first == GLK_GUARD_KEPT ||
+		g->kept_bytes + bytes > most)
+		let_go(g);
+	g->kept[g->kept_end % GLK_GUARD_KEPT] =
+		(struct glk_guard_kept){.e = e, .on = on, .gone = *gone};
+	g->kept[g->kept_end++ % GLK_GUARD_KEPT].gone.kept = true;
+	g->kept_bytes += bytes;
+	return true;
+}
+
+static bool yield(struct glk_cache *cache)
+{
+	struct glk_guard *g = glk_guard_of(cache);
+	struct glake_error why = glk_thread_current->error;
+	bool any;
+
+	glk_lock(&g->lock);
+	any = g->kept_first < g->kept_end;
+	while (g->kept_first < g->kept_end)
+		let_go(g);
+	if (any && g->work.stream)
+		cache->drv->ops->stream_sync(cache->drv, cache->device, g->work.stream);
+	if (any)
+		glk_guard_poll(g);
+	glk_unlock(&g->lock);
+	glk_error_back(&why);
+	return any;
+}
+
 static bool freed(struct glk_cache *cache, struct glk_extent *e, uint32_t on,
 	struct CUstream_st *stream)
 {
@@ -160,36 +222,31 @@ static bool freed(struct glk_cache *cache, struct glk_extent *e, uint32_t on,
 		glk_arena_of(glk_cache_range(cache, glk_load_relaxed(&e->addr)));
 	struct glk_guard_record *record = glk_guard_record(g, arena, e);
 	struct glake_error why = glk_thread_current->error;
-	struct glk_guard_gone *gone;
-	bool looks;
+	struct glk_guard_gone gone;
+	bool may, looks, keeps = false;
 
 	if (!record || !glk_load_relaxed(&record->guarded))
 		return false;
-	looks = record->canary && on && !glk_extent_lacks(e) && may_queue(cache, stream);
-	glk_lock(&g->lock);
-	glk_guard_poll(g);
-	if (g->freed - g->seen == GLK_GUARD_GONE) {
-		/* the GPU is behind by so many frees: this one is not looked at, nor remembered */
-		g->unchecked++;
-	} else {
-		gone = &g->gone[g->freed % GLK_GUARD_GONE];
-		*gone = (struct glk_guard_gone){.was = *record,
-			.stream = stream,
-			.freed = glk_clock_ns(),
-			.thread = glk_guard_thread()};
-		if (looks)
-			glk_guard_look(g, gone);
-		else
-			g->unchecked += record->canary > 0;
-		g->freed++;
-	}
+	may = on && !glk_extent_lacks(e) && may_queue(cache, stream);
+	gone = (struct glk_guard_gone){.was = *record,
+		.stream = stream,
+		.freed = glk_clock_ns(),
+		.thread = glk_guard_thread()};
 	glk_store_relaxed(&record->guarded, false);
+	glk_lock(&g->lock);
+	looks = glk_guard_look(g, &gone, stream, may);
+	g->looked += looks;
+	g->unchecked += !looks && gone.was.canary;
+	if (may && arena == &cache->arena && gone.was.canary &&
+		glk_load_relaxed(&g->mode) >= GLK_GUARD_POISON)
+		keeps = keep(g, e, on, &gone);
 	if (arena != &cache->arena)
 		glk_sub_relaxed(&g->samples, 1);
-	glk_guard_poll(g);
+	if (g->work.ready)
+		glk_guard_poll(g);
 	glk_unlock(&g->lock);
 	glk_error_back(&why);
-	return false;
+	return keeps;
 }
 
 static void left(struct glk_arena *arena, const struct glk_extent *e)
@@ -201,12 +258,6 @@ static void left(struct glk_arena *arena, const struct glk_extent *e)
 		record->canary = 0;
 		glk_add_relaxed(&g->unguarded, 1);
 	}
-}
-
-static bool yield(struct glk_cache *cache)
-{
-	(void)cache;
-	return false;
 }
 
 static void without(struct glk_cache *cache)
@@ -306,6 +357,7 @@ void glk_guard_fini(struct glk_cache *cache)
 
 	if (!g)
 		return;
+	yield(cache);
 	glk_lock(&g->lock);
 	if (g->work.ready)
 		glk_guard_poll(g);

@@ -40,8 +40,21 @@ struct glk_guard_gone {
 	struct CUstream_st *stream; /* that it was freed on */
 	int64_t freed;
 	uint32_t thread;
-	bool looks; /* the kernel that looks at its canary is not known to have ended */
+	uint32_t blocks; /* of the kernel that looks at its canary, or at all of it */
+	bool looks;	 /* which is not known to have ended */
+	bool kept;	 /* at all of it: nobody had it since its free */
 };
+
+/* One that is kept. */
+struct glk_guard_kept {
+	struct glk_extent *e;
+	uint32_t on; /* the stream that it was freed on */
+	struct glk_guard_gone gone;
+};
+
+/* Blocks that are kept, and of the memory of the GPU. */
+#define GLK_GUARD_KEPT	    1024
+#define GLK_GUARD_KEPT_PART 32
 
 /* Kernels, and memory of the host that the GPU reads and writes. */
 struct glk_guard_work {
@@ -74,7 +87,12 @@ struct glk_guard {
 	/* Under the lock from here on. */
 	struct glk_guard_work work;
 	struct glk_guard_gone gone[GLK_GUARD_GONE];
+	struct glk_guard_kept kept[GLK_GUARD_KEPT];
+	uint64_t kept_first, kept_end, kept_bytes; /* a ring too */
+	uint32_t
+		behind; /* number of the stream of work, for the cache; 0: not asked yet */
 	uint64_t freed, seen; /* entries so far; those of which all is known */
+	uint64_t looked;      /* blocks that were looked at when they were freed */
 	uint64_t unchecked;   /* that were freed without a look */
 	struct glake_finding findings[GLK_GUARD_FINDINGS];
 	bool no_file;	      /* guard.report could not be written */
@@ -112,14 +130,20 @@ void glk_guard_work_fini(struct glk_guard *g);
 /* Writes the pattern to a range, behind a stream. */
 int glk_guard_write(
 	struct glk_guard *g, uint64_t addr, uint64_t bytes, struct CUstream_st *stream);
-/* Has a canary looked at behind a stream; *gone is the entry. */
-void glk_guard_look(struct glk_guard *g, struct glk_guard_gone *gone);
+/* Has a canary looked at behind a stream, or all of one that is kept; what is known of it is copied. False: no kernel
+ * does. */
+bool glk_guard_look(struct glk_guard *g, const struct glk_guard_gone *gone,
+	struct CUstream_st *stream, bool may);
+/* The stream of guard itself, made at the first use. */
+int glk_guard_stream(struct glk_guard *g);
 /* Reads what such looks found, as far as they have ended. */
 void glk_guard_poll(struct glk_guard *g);
 
 /* report.c, under the lock of guard: something is wrong in the canary of a block; `gone` NULL: it is live. */
 void glk_guard_overrun(struct glk_guard *g, const struct glk_guard_record *was,
 	const struct glk_guard_gone *gone, const struct glk_guard_found *found);
+void glk_guard_late(struct glk_guard *g, const struct glk_guard_gone *gone,
+	const struct glk_guard_found *found);
 void glk_guard_twice(struct glk_guard *g, const struct glk_guard_gone *gone);
 
 #endif

@@ -18,6 +18,7 @@
 static const char *const kinds[] = {
 	[GLAKE_FINDING_OVERRUN] = "overrun",
 	[GLAKE_FINDING_DOUBLE_FREE] = "double_free",
+	[GLAKE_FINDING_AFTER_FREE] = "after_free",
 };
 
 /* Expands guard.report; false: it is none, or has no room. */
@@ -115,6 +116,11 @@ static void say_overrun(struct glk_guard *g, const struct glake_finding *f)
 
 int glk_guard_tell(struct glk_cache *cache)
 {
+	static const char *const words[] = {
+		[GLAKE_FINDING_OVERRUN] = "a write behind",
+		[GLAKE_FINDING_DOUBLE_FREE] = "a second free of",
+		[GLAKE_FINDING_AFTER_FREE] = "a write after the free of",
+	};
 	struct glk_guard *g = glk_guard_of(cache);
 	const struct glake_finding *f;
 	uint64_t oldest;
@@ -131,10 +137,7 @@ int glk_guard_tell(struct glk_cache *cache)
 			"%" PRIu64
 			" mistakes of the program were found on GPU %d: the first is %s "
 			"the block of %zu bytes at %p",
-			g->found - g->told, f->device,
-			f->kind == GLAKE_FINDING_OVERRUN ? "a write behind"
-							 : "a second free of",
-			f->size, f->base);
+			g->found - g->told, f->device, words[f->kind], f->size, f->base);
 	g->told = g->found;
 	glk_unlock(&g->lock);
 	return err;
@@ -163,6 +166,24 @@ void glk_guard_twice(struct glk_guard *g, const struct glk_guard_gone *gone)
 		" ms ago, on stream %p, and it was "
 		"asked for by thread %" PRIu32 " on stream %p",
 		f->device, f->base, f->size, glk_guard_thread(), f->freed_by,
+		f->freed_ns / 1000000, (void *)gone->stream, f->thread,
+		(void *)f->stream);
+	write_line(g, f);
+}
+
+void glk_guard_late(struct glk_guard *g, const struct glk_guard_gone *gone,
+	const struct glk_guard_found *found)
+{
+	struct glake_finding *f = next(g, &gone->was, gone, GLAKE_FINDING_AFTER_FREE);
+
+	f->offset = found->first;
+	f->bytes = found->count;
+	glk_err("GPU %d: %zu bytes of the block at %p of %zu bytes were written after its free, the "
+		"first of them %zu bytes from its beginning; thread %" PRIu32
+		" freed it %" PRId64
+		" ms ago, on stream %p, and it was asked for by thread %" PRIu32
+		" on stream %p",
+		f->device, f->bytes, f->base, f->size, f->offset, f->freed_by,
 		f->freed_ns / 1000000, (void *)gone->stream, f->thread,
 		(void *)f->stream);
 	write_line(g, f);

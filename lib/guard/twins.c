@@ -3,13 +3,27 @@
 #include "guard/guarded.h"
 #include "guard/kernels.ptx.h"
 
+/* Whether a word of the pattern begins at an offset of a range. */
+static bool is_word(const struct glk_guard_range *r, uint64_t i)
+{
+	return !((r->addr + i) % sizeof(uint32_t)) && r->bytes - i >= sizeof(uint32_t);
+}
+
 static void fill(const void *args)
 {
 	const struct glk_guard_range *r = args;
 	uint8_t *to = (uint8_t *)r->addr;
 
-	for (uint64_t i = 0; i < r->bytes; i++)
-		to[i] = glk_guard_byte(r->addr + i, r->secret);
+	for (uint64_t i = 0; i < r->bytes;) {
+		uint64_t addr = r->addr + i;
+
+		if (is_word(r, i)) {
+			*(uint32_t *)(to + i) = glk_guard_word(addr, r->secret);
+			i += sizeof(uint32_t);
+		} else {
+			to[i++] = glk_guard_byte(addr, r->secret);
+		}
+	}
 }
 
 static void look(const struct glk_guard_range *r, struct glk_guard_found *found)
@@ -17,6 +31,12 @@ static void look(const struct glk_guard_range *r, struct glk_guard_found *found)
 	const uint8_t *from = (const uint8_t *)r->addr;
 
 	for (uint64_t i = 0; i < r->bytes; i++) {
+		while (is_word(r, i) &&
+			*(const uint32_t *)(from + i) ==
+				glk_guard_word(r->addr + i, r->secret))
+			i += sizeof(uint32_t);
+		if (i == r->bytes)
+			break;
 		if (from[i] == glk_guard_byte(r->addr + i, r->secret))
 			continue;
 		if (i < found->first)

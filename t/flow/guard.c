@@ -12,6 +12,8 @@
 
 static const char *const canary[] = {"guard.mode=canary", NULL};
 
+static const char *const poison[] = {"guard.mode=poison", NULL};
+
 static struct {
 	pthread_mutex_t lock;
 	int count;
@@ -183,9 +185,9 @@ static void twice(void)
 }
 
 /* Blocks of all kinds of sizes, used as they may be. */
-static void nothing(void)
+static void nothing(const char *const *settings)
 {
-	struct glake *ctx = open_with(canary);
+	struct glake *ctx = open_with(settings);
 	void *held[64] = {NULL};
 	size_t size[64] = {0};
 	struct glake_checked c;
@@ -499,6 +501,92 @@ static void one_in(void)
 	flow_close(ctx, 0);
 }
 
+/* What was freed is written, at any place and as late as it may be. */
+static void late(size_t size, size_t at, size_t by)
+{
+	struct glake *ctx = open_with(poison);
+	unsigned char *p = given(ctx, size), *q;
+	struct glake_finding f;
+	size_t filled = 0;
+
+	for (size_t i = 0; i < size; i++)
+		filled += p[i] == 0xff;
+	ok(filled == size, "%zu bytes come filled", size);
+	memset(p, 1, size);
+	is_int(glake_free(ctx, p, NULL), 0, "freed");
+	q = given(ctx, size);
+	ok(q != p, "  and not given again at once");
+	spoil(p + at, by);
+	checked(ctx, -EIO);
+	f = finding(ctx, 0);
+	ok(f.kind == GLAKE_FINDING_AFTER_FREE && f.base == p && f.size == size,
+		"a write after the free is found");
+	ok(f.offset == at && f.bytes == by && f.freed_by && f.thread,
+		"  %zu bytes at %zu, and who freed it", f.bytes, f.offset);
+	is_int(said.count, 1, "  said once");
+	is_int(glake_free(ctx, q, NULL), 0, "the other one");
+	is_int((int64_t)checked(ctx, 0).kept, 2, "both were kept");
+	flow_close(ctx, 0);
+}
+
+/* What is kept goes back: when there is too much of it, when a request has no room, by a trim, and at the end. */
+static void goes_back(void)
+{
+	struct glake *ctx = open_with((const char *const[]){
+		"guard.mode=poison", "pool.budget=64MiB", "soft.memory=1GiB", NULL});
+	unsigned char *p = given(ctx, 20 * MIB), *q;
+	struct glake_stats stats;
+
+	is_int(glake_free(ctx, p, NULL), 0, "a block is kept");
+	stats = flow_stats(ctx, 0);
+	ok(stats.live == 0 && stats.quick >= 20 * MIB, "  and counts as freed");
+	q = given(ctx, 60 * MIB);
+	ok(q, "a request that needs its room has it");
+	is_int((int64_t)flow_stats(ctx, 0).oom, 0, "  and none was refused");
+	glake_free(ctx, q, NULL);
+	for (int i = 0; i < 40; i++)
+		glake_free(ctx, given(ctx, 3 * MIB), NULL);
+	ok(flow_stats(ctx, 0).quick <= 32 * MIB, "no more than a 32nd is kept");
+	is_int(glake_trim(ctx, 0, 0, NULL), 0, "a trim");
+	is_int((int64_t)flow_stats(ctx, 0).reserved, 0, "  has all of it");
+	for (int i = 0; i < 1500; i++)
+		glake_free(ctx, given(ctx, 512), NULL);
+	ok(flow_stats(ctx, 0).quick <= 1024 * 1024, "nor more than 1024 blocks");
+	checked(ctx, 0);
+	p = given(ctx, 1000);
+	glake_free(ctx, p, NULL);
+	is_error(glake_free(ctx, p, NULL), -EINVAL, "DOUBLE_FREE");
+	p = given(ctx, 1000);
+	glake_free(ctx, p, NULL);
+	spoil(p, 1);
+	said.count = 0;
+	flow_close(ctx, 0);
+	is_int(said.count, 1, "what was kept to the end is looked at there");
+}
+
+/* Freed on another stream than it was used on, with work under way on both: the fill comes behind them. */
+static void streams(void)
+{
+	struct glake *ctx = open_with(
+		(const char *const[]){"guard.mode=poison", "soft.streams=stepped", NULL});
+	struct CUstream_st *one, *two;
+	void *p;
+
+	if (glake_stream_new(ctx, 0, &one) || glake_stream_new(ctx, 0, &two))
+		tap_bail("no streams");
+	p = flow_alloc(ctx, MIB, one);
+	is_int(glake_soft_kernel(ctx, 0, one, p, MIB, 1), 0, "work on the one");
+	is_int(glake_use(ctx, p, two), 0, "the other uses it too");
+	is_int(glake_soft_stream_sync(ctx, 0, one), 0, "behind the first");
+	is_int(glake_soft_kernel(ctx, 0, two, p, MIB, 1), 0, "work on that");
+	is_int(glake_free(ctx, p, one), 0, "freed on the one");
+	checked(ctx, 0);
+	is_int((int64_t)checked(ctx, 0).kept, 1, "it was kept");
+	is_int(glake_stream_free(ctx, 0, one), 0, "one ends");
+	is_int(glake_stream_free(ctx, 0, two), 0, "and the other");
+	flow_close(ctx, 0);
+}
+
 static void report(void)
 {
 	char name[64], setting[96], line[1024] = "";
@@ -559,7 +647,8 @@ int main(void)
 	for (unsigned k = 0; k < COUNT(overs) - 1; k++)
 		under(overs[k]);
 	twice();
-	nothing();
+	nothing(canary);
+	nothing(poison);
 	live();
 	leaves();
 	no_room();
@@ -571,6 +660,12 @@ int main(void)
 	rests();
 	as_others();
 	one_in();
+	late(1000, 0, 1);
+	late(4096, 4095, 1);
+	late(300000, 123456, 16);
+	late(5 * MIB, 3 * MIB, MIB);
+	goes_back();
+	streams();
 	report();
 	arguments();
 	return tap_done();
