@@ -31,12 +31,6 @@ static void write_layer(struct glake_kv *kv, uint32_t slot, uint32_t layer)
 			tap_bail(record().text);
 }
 
-static void settle(void)
-{
-	if (glake_soft_stream_sync(ctx, 0, stream))
-		tap_bail(record().text);
-}
-
 static size_t wrong_in(struct glake_kv *kv, uint32_t slot, uint32_t layer)
 {
 	size_t wrong = 0;

@@ -35,7 +35,7 @@ static int fake_state(const struct kmod_module *module)
 {
 	size_t which = strcmp((const char *)module, names[0]) ? 1 : 0;
 
-	return fake.live[which] ? KMOD_MODULE_LIVE : -ENOENT;
+	return fake.live[which] ? (int)KMOD_MODULE_LIVE : -ENOENT;
 }
 
 static struct kmod_module *fake_module(const struct kmod_list *entry)
