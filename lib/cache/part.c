@@ -171,7 +171,7 @@ int glk_part_open(struct glk_arena *arena, struct glk_extent *e)
 	part->slots = part->head = part->suspended = part->tagged = part->bare_slots = 0;
 	part->elastic = false;
 	glk_poke_relaxed(&part->bare, 0);
-	part->shared = part->sealed = 0;
+	part->shared = part->sealed = part->outs = 0;
 	part->bin = glk_load_relaxed(&e->bin);
 	glk_guard_left(arena, e);
 	cache->away_blocks++;
