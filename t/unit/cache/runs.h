@@ -26,7 +26,9 @@ static inline bool walk_run_is_sane(const struct glake_run *r)
 					r->state == GLAKE_RUN_REST
 				? memory == (r->flags & GLAKE_RUN_SHARED ? 0 : all)
 				: r->state == GLAKE_RUN_AWAY || !memory) &&
-		(block || !r->asked) && r->asked <= r->size;
+		(block || !r->asked) && r->asked <= r->size &&
+		(r->arena == GLAKE_ARENA_POOL) == (r->pool.high || r->pool.low) &&
+		(r->arena == GLAKE_ARENA_TAG || !r->tag);
 }
 
 static inline int walk_add_run(const struct glake_run *r, void *arg)
