@@ -9,6 +9,7 @@
  */
 #include "soft/state.h"
 
+#include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -40,7 +41,8 @@ static bool has_contents(
 		off_t at = (off_t)(page->first * GLK_GRANULE + addr - mapping->addr);
 		off_t next = lseek(fd, at, SEEK_DATA);
 
-		empty = next != at;
+		/* a file that cannot tell has contents everywhere */
+		empty = next < 0 ? errno == ENXIO : next > at;
 		if (!empty)
 			next = lseek(fd, at, SEEK_HOLE);
 		n = mapping->addr + mapping->size - addr;
