@@ -441,6 +441,23 @@ static void test_many(void)
 	rig_close(&rig, 0);
 }
 
+/* A mirror with one page that is open at the end is one that was left. */
+static void test_left(void)
+{
+	struct glake_mirror *mirror;
+	uint64_t block, addr = 0;
+	struct rig rig;
+	struct out x;
+
+	prepare(&rig, NULL, &mirror);
+	block = rig_single(&rig, PAGE, rig.stream[0]);
+	x = list(&rig, block);
+	is_int(opens(&x, mirror, &addr), 0, "one block is open");
+	unlist(&x);
+	is_int(rig_free(&rig, block, rig.stream[0]), 0, "what it shows is freed");
+	rig_close(&rig, 1);
+}
+
 /* Each call of opening fails once: nothing is left of it, and the next one works. */
 static void test_faults(void)
 {
@@ -498,6 +515,7 @@ int main(void)
 	test_few();
 	test_peers();
 	test_many();
+	test_left();
 	test_faults();
 	return tap_done();
 }
