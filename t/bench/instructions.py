@@ -38,8 +38,8 @@ MISSED = {"3 MiB": (3 << 20, 2430), "16 MiB": (16 << 20, 2521),
           "3 and 5 MiB by turns": (f"{3 << 20},{5 << 20}", 2597),
           "16 and 24 MiB by turns": (f"{16 << 20},{24 << 20}", 2694)}
 # Lines of data, of the stack too, and of code of a pair of 3 and one of 5 MiB, of all libraries. The goals
-# are 50 and 140.
-TOUCHED = (124, 230)
+# are 50 and 140. Those of code are 227 to 234 for the same instructions, as functions happen to lie.
+TOUCHED = (124, 240)
 
 
 def pairs_of(pairs, size, settings=()):
