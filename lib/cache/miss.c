@@ -200,6 +200,7 @@ struct asked {
 	uint64_t capture; /* that the stream is in */
 	int64_t came;	  /* when; 0: is not known, nor to be timed */
 	bool sampled;	  /* it is to lie against what is never mapped */
+	bool tries;	  /* where it has no room it is asked for again */
 	uint64_t behind;  /* bytes that guard wants behind it; 0: it is not guarded */
 };
 
@@ -226,7 +227,7 @@ static inline struct glk_row *row_of(struct glk_cache *cache, const struct asked
 static GLK_COLD void tell(struct glk_cache *cache, const struct glk_request *request,
 	const struct asked *asked, int err)
 {
-	if (err == -ENOMEM && !asked->behind && !asked->sampled)
+	if (err == -ENOMEM && !asked->tries)
 		glk_refusal_note(cache, request, asked->stream, asked->session);
 	if (err)
 		GLK_PROBE3(refusal, cache->device, request->size, err);
@@ -305,7 +306,7 @@ static GLK_COLD int serve_long(struct glk_cache *cache, const struct asked *aske
 				    : err;
 	}
 	/* a guarded one is asked for again */
-	cache->oom += err == -ENOMEM && !asked->behind && !asked->sampled;
+	cache->oom += err == -ENOMEM && !asked->tries;
 	glk_plan_leave(cache);
 	glk_unlock_since(&cache->lock, since, &cache->times[GLK_TIMED_REQUEST]);
 	if (!err)
@@ -369,44 +370,47 @@ void glk_cache_guard(struct glk_cache *cache, bool every)
 	glk_unlock(&cache->lock);
 }
 
-/* One that guard does nothing to may want what it keeps. */
-static GLK_COLD int serve_beside(struct glk_cache *cache,
-	const struct glk_guard_ops *guard, const struct asked *asked, bool plain,
-	uint64_t *ret_addr)
-{
-	int err = serve_asked(cache, asked, plain, ret_addr);
-
-	return err == -ENOMEM && guard->yield(cache)
-		? serve_asked(cache, asked, plain, ret_addr)
-		: err;
-}
-
-/*
- * A plain request that guard may want something behind. Where there is no room for that, nor when guard has given back
- * what it keeps, it is served without; for the first tries the program is not asked for room.
- */
-static GLK_COLD int serve_guarded(struct glk_cache *cache,
-	const struct glk_guard_ops *guard, struct asked *asked, uint64_t *ret_addr)
+/* A try that is followed by another one, for which the program is not asked for room. */
+static int serve_try(
+	struct glk_cache *cache, struct asked *asked, bool plain, uint64_t *ret_addr)
 {
 	int err;
 
-	asked->sampled = guard->samples(cache, asked->size);
-	asked->behind = asked->sampled ? 0 : guard->behind(cache, asked->size);
-	if (!asked->behind && !asked->sampled)
-		return serve_beside(cache, guard, asked, true, ret_addr);
-	do {
-		glk_thread_current->asked++;
-		err = serve_asked(cache, asked, false, ret_addr);
-		glk_thread_current->asked--;
-	} while (err == -ENOMEM && guard->yield(cache));
-	if (!err)
+	asked->tries = true;
+	glk_thread_current->asked++;
+	err = serve_asked(cache, asked, plain, ret_addr);
+	glk_thread_current->asked--;
+	asked->tries = false;
+	return err;
+}
+
+/*
+ * Once guard was there. A plain request it may want something behind, or elsewhere; any other may want what it keeps.
+ * Where there is no room for the first, nor when guard has given back what it keeps, it is served as with none.
+ */
+static GLK_COLD int serve_guarded(struct glk_cache *cache,
+	const struct glk_guard_ops *guard, struct asked *asked, bool plain,
+	uint64_t *ret_addr)
+{
+	bool wants;
+	int err;
+
+	asked->sampled = plain && guard->samples(cache, asked->size);
+	if (plain && !asked->sampled)
+		asked->behind = guard->behind(cache, asked->size);
+	wants = asked->sampled || asked->behind;
+	err = serve_try(cache, asked, plain && !wants, ret_addr);
+	if (err == -ENOMEM && guard->yield(cache) && wants)
+		err = serve_try(cache, asked, false, ret_addr);
+	if (!err && wants)
 		guard->born(cache, *ret_addr, asked->handle);
 	if (!err || (err != -ENOMEM && !asked->sampled))
 		return err;
-	guard->without(cache);
+	if (wants)
+		guard->without(cache);
 	asked->behind = 0;
 	asked->sampled = false;
-	return serve_asked(cache, asked, true, ret_addr);
+	return serve_asked(cache, asked, plain, ret_addr);
 }
 
 int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *stream,
@@ -445,10 +449,8 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 	asked.capture = facts.capture;
 	plain = !flags && !asked.session && !asked.tag && !facts.capture;
 	if (glk_guard_ops(cache))
-		return plain
-			? serve_guarded(cache, glk_guard_ops(cache), &asked, ret_addr)
-			: serve_beside(
-				  cache, glk_guard_ops(cache), &asked, plain, ret_addr);
+		return serve_guarded(
+			cache, glk_guard_ops(cache), &asked, plain, ret_addr);
 	return serve_asked(cache, &asked, plain, ret_addr);
 }
 

@@ -184,6 +184,29 @@ static int see_user_wait(struct glk_drv *drv, int device, struct CUstream_st *st
 	return err;
 }
 
+/* Work of the library itself is judged by the device alone, but stands in the queue. */
+static int see_launch(struct glk_drv *drv, int device, const struct glk_launch *launch,
+	struct CUstream_st *stream)
+{
+	unsigned lane = lane_of(the, stream);
+	uint32_t before = pending(the, stream);
+	int err = the->inner->launch(drv, device, launch, stream);
+
+	queued(the, lane, before);
+	return err;
+}
+
+static int see_fill(struct glk_drv *drv, uint64_t dst, uint32_t value, size_t count,
+	struct CUstream_st *stream)
+{
+	unsigned lane = lane_of(the, stream);
+	uint32_t before = pending(the, stream);
+	int err = the->inner->fill(drv, dst, value, count, stream);
+
+	queued(the, lane, before);
+	return err;
+}
+
 struct oracle *oracle_new(struct glk_drv *drv)
 {
 	struct oracle *o = calloc(1, sizeof(*o));
@@ -197,6 +220,8 @@ struct oracle *oracle_new(struct glk_drv *drv)
 	o->ops.stream_wait = see_wait;
 	o->ops.user_event_record = see_user_record;
 	o->ops.user_event_wait = see_user_wait;
+	o->ops.launch = see_launch;
+	o->ops.fill = see_fill;
 	drv->ops = &o->ops;
 	the = o;
 	return o;
