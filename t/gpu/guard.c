@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Mistakes of kernels on a real GPU, and what guard.mode finds of them: bytes behind a block and before it, by the
- * canaries; whatever reaches past a sampled block, or uses it when it has gone, by the fault that it ends in, each in a
+ * canaries; writes after the free, by the pattern that is left there; whatever reaches past a sampled block, or uses it when it has gone, by the fault that it ends in, each in a
  * process of its own. Before that, that the kernels of guard do what their twins in C do; and behind it what they cost.
  */
 #include "gpu.h"
@@ -282,6 +282,49 @@ static void canaries(void)
 	closed(ctx);
 }
 
+/* Writes after the free, at once and after other blocks came and went. */
+static void late(void)
+{
+	static const size_t bys[] = {1, 4, 16, 256, MIB};
+	struct glake *ctx = open_with("guard.mode=poison");
+	struct CUstream_st *stream = NULL;
+	static uint8_t host[4096];
+	struct glake_finding f;
+	struct glake_checked c;
+	uint64_t number = 0;
+	size_t filled = 0;
+	char *p;
+
+	must(glake_stream_new(ctx, 0, &stream), "no stream");
+	p = given(ctx, sizeof(host), stream);
+	must_cuda(work.sync(), "wait");
+	must_cuda(work.mem_read(host, (uintptr_t)p, sizeof(host)), "read");
+	for (size_t i = 0; i < sizeof(host); i++)
+		filled += host[i] == 0xff;
+	is_int((int64_t)filled, (int64_t)sizeof(host), "a block comes filled");
+	is_done(glake_free(ctx, p, stream), "freed");
+	checked(ctx, 0, "nothing is wrong");
+	for (size_t i = 0; i < sizeof(bys) / sizeof(*bys); i++) {
+		size_t size = bys[i] == MIB ? 8 * MIB : 5000;
+
+		p = given(ctx, size, stream);
+		must_cuda(smash(p, size < 5000 ? size : 5000, stream), "it is used");
+		is_done(glake_free(ctx, p, stream), "freed");
+		for (int k = 0; k < (i % 2 ? 100 : 0); k++)
+			glake_free(ctx, given(ctx, 2000, stream), stream);
+		must_cuda(smash(p + size / 3, bys[i], stream), "and used again");
+		checked(ctx, -EIO, "a write after the free is found");
+		f = finding(ctx, number++);
+		ok(f.kind == GLAKE_FINDING_AFTER_FREE && f.base == p && f.size == size &&
+				f.offset == size / 3 && f.bytes == bys[i] && f.freed_by,
+			"  %zu bytes from %zu on", f.bytes, f.offset);
+	}
+	c = checked(ctx, 0, "nothing more");
+	ok(c.kept > 0, "%d blocks were kept", (int)c.kept);
+	is_done(glake_stream_free(ctx, 0, stream), "the stream ends");
+	closed(ctx);
+}
+
 /* Two streams, blocks of many sizes with words that kernels check: nothing is said of what is right. */
 static void nothing(const char *mode)
 {
@@ -505,9 +548,10 @@ static void cost(void)
 	glk_region_free(shared, sizeof(*shared));
 	closed(ctx);
 	for (size_t size = 1024; size <= 4 * MIB; size *= 64)
-		tap_note("a pair of %zu bytes: off %.0f, canary %.0f ns", size,
-			pair_ns("guard.mode=off", size),
-			pair_ns("guard.mode=canary", size));
+		tap_note("a pair of %zu bytes: off %.0f, canary %.0f, poison %.0f ns",
+			size, pair_ns("guard.mode=off", size),
+			pair_ns("guard.mode=canary", size),
+			pair_ns("guard.mode=poison", size));
 }
 
 int main(int argc, char **argv)
@@ -521,7 +565,10 @@ int main(int argc, char **argv)
 	glake_log_hook(hook, NULL, GLAKE_LOG_WARNING);
 	kernels();
 	canaries();
+	late();
 	nothing("guard.mode=canary");
+	nothing("guard.mode=poison");
+	nothing("guard.mode=sample");
 	nothing("guard.mode=off");
 	samples(argv[0]);
 	cost();

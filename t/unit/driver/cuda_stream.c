@@ -93,6 +93,43 @@ static void host(void)
 	fail(NULL, 0);
 }
 
+/* Kernels of the library: text, a function by its name, one structure as what it is given. */
+static void launches(void)
+{
+	static const struct glk_kernel kernel = {.name = "some"};
+	struct glk_launch launch = {
+		.blocks = 3, .threads = 32, .args = &launch, .size = sizeof(launch)};
+	const char *const text = "text";
+	uint64_t module = 0;
+
+	is_int(drv->ops->module_load(drv, 1, text, &module), 0, "kernels are loaded");
+	ok(module == (uintptr_t)text && fake->context == FAKE_CONTEXT(1),
+		"  in the context of the GPU");
+	is_int(drv->ops->kernel_find(drv, 1, module, &kernel, &launch.kernel), 0, "one");
+	ok(launch.kernel == (uintptr_t)kernel.name, "  by its name");
+	is_int(drv->ops->launch(drv, 1, &launch, NULL), 0, "is launched");
+	ok(fake->address == (uintptr_t)&launch && fake->size == 96 &&
+			fake->context == FAKE_CONTEXT(1),
+		"  with what it is given, on the default stream of the GPU");
+	is_int(drv->ops->launch(drv, 0, &launch, FAKE_STREAM), 0, "and on another");
+	fake->capturing = true;
+	is_int(drv->ops->module_load(drv, 0, text, &module), 0,
+		"loaded while another stream captures");
+	ok(!fake->capture_broken, "  which goes on");
+	fake->capturing = false;
+	fail("cuModuleLoadData", GLK_CU_JIT_COMPILER_NOT_FOUND);
+	is_int(drv->ops->module_load(drv, 0, text, &module), -EOPNOTSUPP,
+		"without a compiler there are none");
+	fail("cuModuleGetFunction", GLK_CU_INVALID_VALUE);
+	is_int(drv->ops->kernel_find(drv, 0, module, &kernel, &launch.kernel), -EINVAL,
+		"one that is not there");
+	fail("cuLaunchKernel", GLK_CU_ILLEGAL_ADDRESS);
+	is_int(drv->ops->launch(drv, 0, &launch, NULL), -ENODEV, "on a lost GPU");
+	fail(NULL, 0);
+	is_int(drv->ops->module_free(drv, 1, module), 0, "they go");
+	is_int(drv->ops->module_load(drv, 2, text, &module), -EINVAL, "for no GPU");
+}
+
 static int kind_at(uint64_t addr, size_t size)
 {
 	struct glk_spot spot;
@@ -172,6 +209,7 @@ int main(void)
 	work();
 	default_streams();
 	host();
+	launches();
 	spots();
 	is_int(fake->pushes, fake->pops, "as many pops as pushes");
 	is_int(fake->mode, 0, "the capture mode is as before");
