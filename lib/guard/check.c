@@ -218,8 +218,8 @@ void glk_guard_poll(struct glk_guard *g)
 		if (!gone->looks)
 			continue;
 		found = found_of(g, g->seen);
-		/* the GPU writes it last */
-		if (__atomic_load_n(&found->ended, __ATOMIC_ACQUIRE) < gone->blocks)
+		/* pairs with: the last write of the kernel, or the release of its twin */
+		if (glk_peek_acquire(&found->ended) < gone->blocks)
 			break;
 		gone->looks = false;
 		if (found->count && gone->kept)

@@ -51,7 +51,8 @@ static void scan(const void *args)
 	struct glk_guard_found *found = (struct glk_guard_found *)r->found;
 
 	look(r, found);
-	found->ended += r->blocks;
+	/* pairs with: the acquire in glk_guard_poll */
+	glk_poke_release(&found->ended, found->ended + r->blocks);
 }
 
 static void check(const void *args)
