@@ -459,11 +459,13 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
  * thread has no tag. Nothing is left in the bin. -EAGAIN: it is to be asked what the stream is.
  */
 static int miss_known(struct glk_cache *cache, uint64_t size, struct glk_seat *seat,
-	const struct glk_row *row, struct CUstream_st *handle, void **ret_ptr)
+	const struct glk_row *row, struct CUstream_st *name, struct CUstream_st *handle,
+	void **ret_ptr)
 {
+	/* not what the row says by now: another thread may just send all requests past the bins */
 	struct asked asked = {.size = size,
 		.handle = handle,
-		.stream = glk_load_relaxed(&row->handle),
+		.stream = name,
 		.seat = seat,
 		.id = (uint32_t)(row - cache->rows)};
 	const struct glk_times *times = &cache->times[GLK_TIMED_REQUEST];
@@ -513,7 +515,7 @@ int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stre
 	void **ret_ptr)
 {
 	const struct glk_thread_seat *place = glk_hit_place(cache);
-	const struct CUstream_st *name = glk_stream_name(stream);
+	struct CUstream_st *name = glk_stream_name(stream);
 	struct glk_row *row;
 	uint32_t id = 0;
 	uint64_t addr;
@@ -530,7 +532,7 @@ int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stre
 		*ret_ptr = (void *)(uintptr_t)addr;
 		return 0;
 	}
-	err = miss_known(cache, size, place->seat, row, stream, ret_ptr);
+	err = miss_known(cache, size, place->seat, row, name, stream, ret_ptr);
 	return err == -EAGAIN ? miss(cache, size, stream, ret_ptr) : err;
 }
 
