@@ -416,7 +416,7 @@ static int fault(int which)
 	if (!result)
 		result = work.sync();
 	/* the process may have been told of what it is before: the block has a name all the same */
-	printf("%s: CUresult %d, %s of %p, %zu bytes\n", faults[which], result,
+	printf("# %s: CUresult %d, %s of %p, %zu bytes\n", faults[which], result,
 		glake_what_name(d.what), d.base, d.size);
 	fflush(stdout);
 	return result;
