@@ -532,7 +532,7 @@ static void cost(void)
 	for (int i = 0; i < BLOCKS; i++)
 		glake_free(ctx, block[i], NULL);
 	glake_free(ctx, table, NULL);
-	checked(ctx, -EIO, "what was written over is found");
+	checked(ctx, 0, "nothing was written behind them");
 	large = given(ctx, (size_t)8 << 30, NULL);
 	r = (struct glk_guard_range){
 		.addr = (uintptr_t)large, .bytes = (uint64_t)8 << 30, .secret = 1};
