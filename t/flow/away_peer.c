@@ -271,6 +271,7 @@ static void suspends(void)
 	is_int(mib(flow_stats(ctx, 0).store_peer_used), 64,
 		"the other has what it lends");
 	is_int(mib(flow_stats(ctx, 0).store_used), 26, "the host the rest");
+	is_int(mib(flow_stats(ctx, 0).store), 64, "in one piece");
 	is_int(glake_resume(ctx, 0, &did), 0, "resumed");
 	is_int(mib(did.moved), 90, "all are back");
 	ok(holds(one, 50 * MIB) && holds(two, 40 * MIB), "as they were");
