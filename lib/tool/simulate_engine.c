@@ -250,7 +250,7 @@ static int come(struct engine *e)
 		.token = ns(e->scene->token)};
 	uint32_t id;
 
-	if (must(glake_planner_submit(e->planner, e->now, &request, &id), "a request"))
+	if (must(glake_planner_submit(e->planner, e->now, &request, &id), "the requests"))
 		return -EIO;
 	e->of[id] = r;
 	return 0;
