@@ -14,7 +14,7 @@
 /* Findings that are kept. */
 #define GLK_GUARD_FINDINGS 64
 /* Ranges of a table that is looked at: what fits into a page of the GPU. */
-#define GLK_GUARD_TABLE (UINT32_C(2) << 20) / sizeof(struct glk_guard_entry)
+#define GLK_GUARD_TABLE ((UINT32_C(2) << 20) / sizeof(struct glk_guard_entry))
 
 /* The most that are sampled at a time, and what numbers of extents they may have. */
 #define GLK_GUARD_SAMPLES 32

@@ -1,14 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Makes kernels.ptx.h from kernels.cu; needs nvcc. The text asks for no more of the driver than
-# it uses.
+# Makes kernels.ptx.h from kernels.cu, here or in another folder; needs nvcc. The text asks for no more of
+# the driver than it uses.
+#
+#	kernels.sh [FOLDER DECLARATION]
 set -eu
-cd "$(dirname "$0")"
+cd "${1-$(dirname "$0")}"
 {
 	echo '/* SPDX-License-Identifier: LGPL-2.1-or-later */'
 	echo '/* Made by kernels.sh from kernels.cu. */'
 	echo '/* clang-format off */'
-	echo 'const char glk_guard_text[] ='
+	echo "${2-const char glk_guard_text[]} ="
 	nvcc -ptx -arch=compute_75 -o - kernels.cu |
 		sed -E 's/^\.version .*/.version 7.0/; s/ *\/\/.*//; s/[[:space:]]+/ /g
 			/^ ?$/d; s/\\/\\\\/g; s/"/\\"/g; s/.*/	"&\\n"/'

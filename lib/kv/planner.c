@@ -21,12 +21,6 @@ static double times(const struct glake_planner *p, int what, double ns)
 	return ns * p->factor[what];
 }
 
-static int64_t after(int64_t at, double ns)
-{
-	return ns < (double)(GLK_PLANNER_NEVER - at) ? at + (int64_t)ns
-						     : GLK_PLANNER_NEVER;
-}
-
 double glk_planner_step(
 	const struct glake_planner *p, uint32_t sequences, uint64_t tokens)
 {
@@ -35,7 +29,7 @@ double glk_planner_step(
 	return c->step + c->step_sequence * sequences + c->step_token * (double)tokens;
 }
 
-double glk_planner_prompt(const struct glake_planner *p, uint32_t tokens)
+static double prompt_ns(const struct glake_planner *p, uint32_t tokens)
 {
 	const struct glake_planner_cost *c = &p->o.cost;
 	double n = tokens;
@@ -43,10 +37,10 @@ double glk_planner_prompt(const struct glake_planner *p, uint32_t tokens)
 	return c->prompt + c->prompt_token * n + c->prompt_square * n * n;
 }
 
-double glk_planner_prompt_away(
-	const struct glake_planner *p, uint32_t tokens, uint32_t away)
+/* One whose layers leave takes at least as long as the link needs for them. */
+static double prompt_away(const struct glake_planner *p, uint32_t tokens, uint32_t away)
 {
-	double ns = times(p, GLAKE_PLANNER_PROMPT, glk_planner_prompt(p, tokens));
+	double ns = times(p, GLAKE_PLANNER_PROMPT, prompt_ns(p, tokens));
 	double link = (double)glk_planner_bytes(p, away, tokens) / p->o.out;
 
 	return link > ns ? link : ns;
@@ -218,8 +212,7 @@ static void leave(struct glake_planner *p, uint32_t id)
 static uint32_t most_at_a_time(
 	const struct glake_planner *p, uint32_t tokens, uint32_t away)
 {
-	double each = times(p, GLAKE_PLANNER_PROMPT, glk_planner_prompt(p, tokens)) /
-		p->o.layers;
+	double each = times(p, GLAKE_PLANNER_PROMPT, prompt_ns(p, tokens)) / p->o.layers;
 	double out = (double)glk_planner_bytes(p, 1, tokens) / p->o.out, passed = 0;
 	uint32_t most = 0, gone = 0;
 
@@ -270,7 +263,7 @@ static void renegotiate(struct glake_planner *p, struct glk_planner_list *list)
 		p->figures.renegotiated++;
 		r->flags |= GLAKE_PLANNER_LATE_TOKEN;
 		/* with as much time again as it is reckoned to need, or nobody could come before it has ended */
-		r->until = after(r->ends, (double)(r->ends - p->now));
+		r->until = glk_planner_after(r->ends, (double)(r->ends - p->now));
 		r->kept = true;
 		if (list == &p->away) {
 			take(p, list, id);
@@ -289,7 +282,7 @@ static void look_ahead(struct glake_planner *p)
 
 static int64_t end_by(const struct glk_planner_request *r, int64_t first)
 {
-	return r->token ? after(first, (double)r->token * (r->generated - 1))
+	return r->token ? glk_planner_after(first, (double)r->token * (r->generated - 1))
 			: GLK_PLANNER_NEVER;
 }
 
@@ -310,7 +303,7 @@ static bool may_begin(struct glake_planner *p, struct glk_planner_asks *asks)
 
 	if (p->o.policy == GLAKE_PLANNER_FIRST || is_alone)
 		return true;
-	r->until = end_by(r, after(p->now, (double)asks->takes));
+	r->until = end_by(r, glk_planner_after(p->now, (double)asks->takes));
 	others = glk_planner_walk(p, asks, &own);
 	r->until = GLK_PLANNER_NEVER;
 	if (others && (own || !is_possible(p, r)))
@@ -491,13 +484,13 @@ static void begin(
 	for (uint32_t i = 0; i < away; i++)
 		set(p, id, i, GLK_LAYER_LEAVES);
 	enter(p, id, GLAKE_PLANNER_PROMPTS);
-	if (r->first && r->arrived + r->first < after(p->now, (double)takes))
+	if (r->first && r->arrived + r->first < glk_planner_after(p->now, (double)takes))
 		r->flags |= GLAKE_PLANNER_LATE_FIRST;
 	if (!is_possible(p, r))
 		r->flags |= GLAKE_PLANNER_LATE_TOKEN;
 	p->figures.prompts++;
 	p->figures.prompts_away += away > 0;
-	p->reckoned = glk_planner_prompt(p, r->prompt);
+	p->reckoned = prompt_ns(p, r->prompt);
 	p->work = (struct glake_planner_work){.what = GLAKE_PLANNER_PROMPT,
 		.id = id,
 		.away = away,
@@ -521,7 +514,7 @@ static bool begin_first(struct glake_planner *p)
 	if (!fits && (p->o.policy != GLAKE_PLANNER_SWAP || p->leaving))
 		return false;
 	asks.whole = !fits || !away;
-	asks.takes = (int64_t)glk_planner_prompt_away(p, r->prompt, fits ? away : 0);
+	asks.takes = (int64_t)prompt_away(p, r->prompt, fits ? away : 0);
 	if (p->o.policy != GLAKE_PLANNER_FIRST)
 		look_ahead(p);
 	if (!fits) {
@@ -543,7 +536,7 @@ static bool has_more(struct glake_planner *p, uint32_t id)
 	if (r->tokens >= r->generated) {
 		r->generated = r->tokens + MORE;
 		if (r->until != GLK_PLANNER_NEVER)
-			r->until = after(r->until, (double)r->token * MORE);
+			r->until = glk_planner_after(r->until, (double)r->token * MORE);
 	} else if (glk_planner_has_place(p, r)) {
 		return true;
 	}

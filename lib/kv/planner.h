@@ -129,6 +129,12 @@ static inline uint64_t glk_planner_room(const struct glake_planner *p)
 	return p->o.memory > p->used ? p->o.memory - p->used : 0;
 }
 
+static inline int64_t glk_planner_after(int64_t at, double ns)
+{
+	return ns < (double)(GLK_PLANNER_NEVER - at) ? at + (int64_t)ns
+						     : GLK_PLANNER_NEVER;
+}
+
 /* Tokens that it is still to get, at least the one that comes next. */
 static inline uint32_t glk_planner_left(const struct glk_planner_request *r)
 {
@@ -138,10 +144,6 @@ static inline uint32_t glk_planner_left(const struct glk_planner_request *r)
 /* ns of a step, by the cost alone. */
 double glk_planner_step(
 	const struct glake_planner *p, uint32_t sequences, uint64_t tokens);
-double glk_planner_prompt(const struct glake_planner *p, uint32_t tokens);
-/* A prompt whose layers leave takes at least as long as the link needs for them. */
-double glk_planner_prompt_away(
-	const struct glake_planner *p, uint32_t tokens, uint32_t away);
 
 /*
  * promise.c: when everybody ends, with a prompt that begins now or without one: into `ends` of each. Without one `kept`

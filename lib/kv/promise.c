@@ -10,12 +10,6 @@
  * broke 14, a 16th 1 and a tenth none (glakectl kv simulate -n 100000 -r 0.279). */
 #define MARGIN 10
 
-static int64_t after(int64_t at, double ns)
-{
-	return ns < (double)(GLK_PLANNER_NEVER - at) ? at + (int64_t)ns
-						     : GLK_PLANNER_NEVER;
-}
-
 /* ---- Memory that ends, by time ---- */
 
 static void push(struct glake_planner *p, int64_t at, uint64_t bytes)
@@ -81,7 +75,7 @@ static void settle(struct walk *w, uint32_t id, int64_t ends)
 static void run(struct walk *w, uint32_t id, int64_t from)
 {
 	struct glk_planner_request *r = &w->p->request[id];
-	int64_t ends = after(from, (double)glk_planner_left(r) * w->step);
+	int64_t ends = glk_planner_after(from, (double)glk_planner_left(r) * w->step);
 
 	settle(w, id, ends);
 	push(w->p, ends, glk_planner_whole(w->p, r));
@@ -103,7 +97,7 @@ static void come(struct walk *w, uint32_t id)
 	}
 	w->room -= needs < w->room ? needs : w->room;
 	at = at > w->link ? at : w->link;
-	w->link = after(at, (double)needs / w->back);
+	w->link = glk_planner_after(at, (double)needs / w->back);
 	run(w, id, w->link);
 }
 
@@ -156,7 +150,7 @@ bool glk_planner_walk(
 {
 	struct walk w = {.p = p,
 		.asks = asks,
-		.from = asks ? after(p->now, (double)asks->takes) : p->now,
+		.from = asks ? glk_planner_after(p->now, (double)asks->takes) : p->now,
 		.room = glk_planner_room(p),
 		.step = step_of(p),
 		.back = p->o.back,
@@ -181,7 +175,7 @@ bool glk_planner_walk(
 
 		if (r->stage != GLAKE_PLANNER_COMES)
 			continue;
-		w.link = after(w.link, (double)r->there / w.back);
+		w.link = glk_planner_after(w.link, (double)r->there / w.back);
 		run(&w, id, w.link);
 	}
 	count = line_up(p, asks);

@@ -1,17 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Makes kernels.ptx.h from kernels.cu; needs nvcc. The text asks for no more of the driver than
-# it uses.
+# Makes kernels.ptx.h of this folder, as the library's.
 set -eu
 cd "$(dirname "$0")"
-{
-	echo '/* SPDX-License-Identifier: LGPL-2.1-or-later */'
-	echo '/* Made by kernels.sh from kernels.cu. */'
-	echo '/* clang-format off */'
-	echo 'static const char kernels_ptx[] ='
-	nvcc -ptx -arch=compute_75 -o - kernels.cu |
-		sed -E 's/^\.version .*/.version 7.0/; s/ *\/\/.*//; s/[[:space:]]+/ /g
-			/^ ?$/d; s/\\/\\\\/g; s/"/\\"/g; s/.*/	"&\\n"/'
-	echo '	;'
-} > kernels.ptx.new
-mv kernels.ptx.new kernels.ptx.h
+exec ../../lib/guard/kernels.sh "$PWD" 'static const char kernels_ptx[]'

@@ -309,14 +309,23 @@ static void asks_for_room(void)
 	finish();
 }
 
-/* A stream that comes with the handle, or the number, of one that has ended is waited for like any other. */
-static void knows_streams(void)
+/* A context whose streams go on when they are told to. */
+static void open_stepped(const char *memory)
 {
-	const char *settings[] = {"soft.memory=64MiB", "soft.streams=stepped", NULL};
+	const char *settings[] = {memory, "soft.streams=stepped", NULL};
 	struct glake_options options = {.sz = sizeof(options),
 		.backend = GLAKE_BACKEND_SOFT,
 		.no_conf_file = 1,
 		.settings = settings};
+
+	if (glake_open(&options, &ctx))
+		tap_bail(record().text);
+	stream = NULL;
+}
+
+/* A stream that comes with the handle, or the number, of one that has ended is waited for like any other. */
+static void knows_streams(void)
+{
 	struct glake_kv_options o = {.sz = sizeof(o),
 		.slots = 2,
 		.tokens = 512,
@@ -327,9 +336,9 @@ static void knows_streams(void)
 	uint32_t slot;
 	void *other = NULL;
 
-	if (glake_open(&options, &ctx) || glake_stream_new(ctx, 0, &one))
+	open_stepped("soft.memory=64MiB");
+	if (glake_stream_new(ctx, 0, &one))
 		tap_bail(record().text);
-	stream = NULL;
 	kv = make(&o);
 	is_int(glake_kv_new(kv, 512, NULL, &slot), 0, "a sequence");
 	is_int(glake_kv_grow(kv, slot, 500, one), 0, "used on a stream");
@@ -352,11 +361,6 @@ static void knows_streams(void)
 /* A reader on a stream that nobody told of: its memory is another's while it reads, which the device judges. */
 static void untold(void)
 {
-	const char *settings[] = {"soft.memory=8MiB", "soft.streams=stepped", NULL};
-	struct glake_options options = {.sz = sizeof(options),
-		.backend = GLAKE_BACKEND_SOFT,
-		.no_conf_file = 1,
-		.settings = settings};
 	struct glake_kv_options o = {.sz = sizeof(o),
 		.slots = 2,
 		.tokens = 64,
@@ -366,8 +370,8 @@ static void untold(void)
 	struct glake_kv *kv;
 	uint32_t slot;
 
-	if (glake_open(&options, &ctx) || glake_stream_new(ctx, 0, &one) ||
-		glake_stream_new(ctx, 0, &two))
+	open_stepped("soft.memory=8MiB");
+	if (glake_stream_new(ctx, 0, &one) || glake_stream_new(ctx, 0, &two))
 		tap_bail(record().text);
 	stream = one;
 	kv = make(&o);
