@@ -75,17 +75,15 @@ static int place(
 		map, fit.from, fit.offset + lead, request->rounded, ret_extent);
 }
 
-static struct glk_arena_ops ops;
-
 static struct glk_sampled *make(struct glk_cache *cache)
 {
 	struct glk_sampled *s = glk_region_new(sizeof(*s));
 
 	if (!s)
 		return NULL;
-	ops = glk_arena_tag;
-	ops.place = place;
-	if (glk_arena_init(&s->tag.arena, cache, &ops, &cache->space,
+	s->ops = glk_arena_tag;
+	s->ops.place = place;
+	if (glk_arena_init(&s->tag.arena, cache, &s->ops, &cache->space,
 		    (struct glk_map_size){.step = STEP, .most = MOST})) {
 		glk_region_free(s, sizeof(*s));
 		return NULL;

@@ -10,6 +10,7 @@
 
 struct glk_sampled {
 	struct glk_tag tag;
+	struct glk_arena_ops ops;
 	uint64_t next; /* offset from which on no address was used yet */
 	bool ends;     /* the last one lies at the end of its slots */
 	bool settles;  /* somebody takes mappings away */
