@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """
-Installing into a prefix of one's own as lib/install/README.md says, by a user without rights, from a
-copy of the tree in a folder that this user may enter; what such a user finds then; and what an
-uninstall leaves. Where the build folder is for a system's prefix, also where its files would go.
+Where the files of a build folder would go. With --own also: installing into a prefix of one's own as
+lib/install/README.md says, by a user without rights, from a copy of the tree in a folder that this user
+may enter, which compiles all of it once more; what such a user finds then; and what an uninstall leaves.
 
-    install.py BUILD PREFIX GLAKECTL
+    install.py [--own] BUILD PREFIX GLAKECTL
 
 The system's own prefix, as root and in bare systems: t/trees/run.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "abi"), str(HERE.parent / "trees")]
 import readme  # noqa: E402
-from tap import Tap, run, skip_all  # noqa: E402
+from tap import Tap, run  # noqa: E402
 from tree import ROOT, files  # noqa: E402
 
 USER = 12345
@@ -61,7 +61,7 @@ def there(root):
     return sorted(str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir())
 
 
-def has_all(tap, prefix):
+def has_all(tap, found):
     wanted = [f"lib/{name}" for name in (
         "glake/glake-probe", "libglake.so", "libglake.so.0", "libglake-torch.so.0", "libglake-preload.so",
         "pkgconfig/glake.pc")]
@@ -73,7 +73,7 @@ def has_all(tap, prefix):
         "man1/glakectl.1", "man3/glake.3", "man3/glake-cpp.3", "man3/glake-python.3",
         "man3/glake_alloc.3", "man5/glake.conf.5", "man7/glake-changes.7",
         "man7/glake-figures.7", "man7/glake-preload.7", "man7/glake-uvm.7", "man7/glake.7")]
-    tap.none(sorted(set(wanted) - set(there(prefix))), "all files are there")
+    tap.none(sorted(set(wanted) - set(found)), "all files are there")
 
 
 def own_prefix(tap, shell):
@@ -82,7 +82,7 @@ def own_prefix(tap, shell):
     if not tap.ok(code == 0, "README's commands for a prefix of one's own", said[-2000:]):
         return
     tap.ok(os.listdir(shell.home) == [".local"], "write below it alone", os.listdir(shell.home))
-    has_all(tap, prefix)
+    has_all(tap, there(prefix))
     tap.ok(f". {prefix}/share/glake/paths.sh\n" in said, "and name what a shell reads",
            said[:3000])
     code, said = shell(readme.commands("paths") +
@@ -123,36 +123,37 @@ def conf(tap, shell):
 def staged(tap, shell):
     code, said = shell("meson install -C build-home", DESTDIR=str(shell.home / "stage"))
     root = shell.home / "stage"
-    has_all(tap, Path(f"{root}{shell.home}/.local"))
+    has_all(tap, there(Path(f"{root}{shell.home}/.local")))
     tap.ok(code == 0 and os.listdir(shell.home) == ["stage"], "DESTDIR has all of it", said[-300:])
     code, said = shell("ninja -C build-home uninstall")
     tap.ok(code == 0 and not os.listdir(shell.home), "and is empty again", said, there(shell.home))
 
 
-def system_prefix(tap, build, prefix, tool):
+def places(tap, build, prefix, tool):
     """Where this build would go; it is not installed, which would write over its own notes."""
+    code, said = run("meson", "introspect", "--installed", build)
+    found = list(json.loads(said).values()) if code == 0 else []
+    # links and the configuration are made when it is installed
+    made = [f"lib/libglake{end}" for end in (".so", ".so.0", "-torch.so.0")] + ["etc/glake.conf"]
+    has_all(tap, made + [place.removeprefix(f"{prefix}/") for place in found])
     if prefix not in ("/usr", "/usr/local"):
         tap.skip("the places of the system", f"the prefix is {prefix}")
         return
-    code, said = run("meson", "introspect", "--installed", build)
-    places = list(json.loads(said).values()) if code == 0 else []
-    tap.ok(places, f"files for {prefix}", said)
-    tap.none([place for place in places if not place.startswith(f"{prefix}/")], "and no other")
-    tap.ok(f"{prefix}/share/glake/paths.sh" not in places, "with no file of paths")
+    tap.none([place for place in found if not place.startswith(f"{prefix}/")], "below the prefix alone")
+    tap.ok(f"{prefix}/share/glake/paths.sh" not in found, "with no file of paths")
     code, said = run(tool, "conf", "show")
     tap.ok("\nFile: /etc/glake.conf" in said, "the configuration is in /etc", said[-300:])
     python = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable
     code, said = run(python, "-I", "-c", "import sys; print(*sys.path, sep='\\n')")
     looked = {f"{folder}/glake/__init__.py" for folder in said.split("\n")}
-    tap.ok(looked & set(places), "Python looks where the package is", said, *places)
+    tap.ok(looked & set(found), "Python looks where the package is", said, *found)
 
 
-def main(build, prefix, tool):
+def own(tap):
     for program in ("meson", "ninja", "pkg-config", "cc"):
         if not shutil.which(program):
-            skip_all(f"{program} is not on PATH")
-    tap = Tap()
-    system_prefix(tap, build, prefix, tool)
+            tap.skip("a prefix of one's own", f"{program} is not on PATH")
+            return
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         copy_tree(folder)
@@ -160,6 +161,13 @@ def main(build, prefix, tool):
         own_prefix(tap, shell)
         conf(tap, shell)
         staged(tap, shell)
+
+
+def main(*args):
+    tap = Tap()
+    places(tap, *args[-3:])
+    if args[0] == "--own":
+        own(tap)
     tap.done()
 
 
