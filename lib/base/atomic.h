@@ -50,14 +50,15 @@
 #include <stdatomic.h>
 
 /* Where the library is compiled for the tests' scheduler another thread may go on before each of them,
- * and one that may fail without a reason does so at times: see t/sched. */
+ * and one that may fail without a reason does so at times: see t/sched. A program that loads such a
+ * library has no scheduler. */
 #ifdef GLK_SCHED
 #include <stdbool.h>
-void glk_sched_point(void);
-bool glk_sched_fails(void);
-#define GLK_POINT glk_sched_point(),
+__attribute__((weak)) void glk_sched_point(void);
+__attribute__((weak)) bool glk_sched_fails(void);
+#define GLK_POINT (glk_sched_point ? glk_sched_point() : (void)0),
 #define GLK_FAILS(p, o)                                                                  \
-	glk_sched_fails()                                                                \
+	(glk_sched_fails ? glk_sched_fails() : false)                                    \
 		? (*(o) = atomic_load_explicit((p), memory_order_relaxed), false)        \
 		:
 #else

@@ -59,14 +59,15 @@ extern char glk_rcu_token;
 
 /* Where the tests' scheduler runs threads one by one, it has to know which are inside: see t/sched. */
 #ifdef GLK_SCHED
-void glk_sched_section(int step);
+__attribute__((weak)) void glk_sched_section(int step);
+#define GLK_SECTION(step) (glk_sched_section ? glk_sched_section(step) : (void)0)
 #else
-#define glk_sched_section(step) ((void)(step))
+#define GLK_SECTION(step) ((void)0)
 #endif
 
 static inline void glk_rcu_read_lock(void)
 {
-	glk_sched_section(1);
+	GLK_SECTION(1);
 	urcu_bp_read_lock();
 }
 
@@ -76,7 +77,7 @@ static inline void glk_rcu_read_unlock(void)
 	__tsan_release(&glk_rcu_token);
 #endif
 	urcu_bp_read_unlock();
-	glk_sched_section(-1);
+	GLK_SECTION(-1);
 }
 
 /* Pointers under RCU are atomics; load pairs with the release half of glk_rcu_xchg. */
