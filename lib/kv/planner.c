@@ -502,7 +502,7 @@ static void begin(
 /* The first in line, if it fits and breaks no promise. */
 static bool begin_first(struct glake_planner *p)
 {
-	uint32_t id = p->waits.first, away, room;
+	uint32_t id = p->waits.first, away = 0, room = 0;
 	struct glk_planner_asks asks = {.id = id};
 	struct glk_planner_request *r;
 	bool fits;
