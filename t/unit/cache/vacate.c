@@ -57,10 +57,7 @@ static unsigned char *take(size_t size)
 
 static bool holds(const unsigned char *ptr, size_t size)
 {
-	for (size_t i = 0; i < size; i++)
-		if (ptr[i] != 5)
-			return false;
-	return true;
+	return ptr[0] == 5 && !memcmp(ptr, ptr + 1, size - 1);
 }
 
 static struct glk_extent *extent_of(const void *ptr)

@@ -31,6 +31,7 @@ static void write_layer(struct glake_kv *kv, uint32_t slot, uint32_t layer)
 			tap_bail(record().text);
 }
 
+/* Lanes of the layer that are not as they were written. */
 static size_t wrong_in(struct glake_kv *kv, uint32_t slot, uint32_t layer)
 {
 	size_t wrong = 0;
@@ -38,8 +39,8 @@ static size_t wrong_in(struct glake_kv *kv, uint32_t slot, uint32_t layer)
 	for (uint32_t lane = 2 * layer; lane < 2 * layer + 2; lane++) {
 		const unsigned char *byte = at(kv, lane, slot, 0);
 
-		for (size_t i = 0; i < LANE; i++)
-			wrong += byte[i] != (mark(lane, slot) & 0xff);
+		wrong += byte[0] != (mark(lane, slot) & 0xff) ||
+			memcmp(byte, byte + 1, LANE - 1) != 0;
 	}
 	return wrong;
 }
