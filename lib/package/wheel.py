@@ -33,6 +33,8 @@ Version: {version}
 Summary: GPU memory without fragmentation, for PyTorch, CuPy and whole programs
 License: LGPL-2.1-or-later
 Requires-Python: >=3.8
+Provides-Extra: report
+Requires-Dist: matplotlib>=3.5; extra == "report"
 Classifier: Operating System :: POSIX :: Linux
 Classifier: Environment :: GPU :: NVIDIA CUDA
 Description-Content-Type: text/plain
@@ -96,7 +98,7 @@ def lay_out(source, stage, tree, version, env):
     inside = tree / FOLDER
     inside.mkdir(parents=True)
     package = next(stage.rglob("glake/__init__.py")).parent
-    for path in package.glob("*.py"):
+    for path in (path for end in ("py", "css", "js") for path in package.glob(f"*.{end}")):
         shutil.copy2(path, tree / "glake")
     for path in (stage / "usr" / "lib").glob("*.so*"):
         if not path.is_symlink():

@@ -15,7 +15,7 @@
 static const struct command {
 	const char *name;
 	int (*run)(int argc, char **argv); /* NULL: another program has it */
-	const char *part;
+	const char *part;		   /* its name; NULL: the package for Python */
 	const char *help;
 } commands[] = {
 	{"info", glk_tool_info, "",
@@ -23,7 +23,8 @@ static const struct command {
 	{"doctor", NULL, "doctor", "say whether this machine is fit for glake"},
 	{"replay", glk_tool_replay, "", "replay allocation traces through the library"},
 	{"trace", NULL, "trace", "show, convert and cut allocation traces"},
-	{"report", NULL, "report", "make a page of a trace, for a browser"},
+	{"report", NULL, NULL, "make a page of a trace, for a browser"},
+	{"draw", NULL, NULL, "draw what another command reported as JSON"},
 	{"bench", NULL, "bench", "measure the hot path and stitching"},
 	{"ps", NULL, "watch", "list processes that can be watched"},
 	{"stat", NULL, "watch", "show the figures of a running process"},
@@ -64,9 +65,12 @@ static int run(int argc, char **argv)
 	for (size_t i = 0; i < COMMANDS; i++) {
 		const struct command *command = &commands[i];
 
-		if (!strcmp(name, command->name))
-			return command->run ? command->run(argc - 1, argv + 1)
-					    : glk_tool_become(command->part, argv + 1);
+		if (strcmp(name, command->name))
+			continue;
+		if (command->run)
+			return command->run(argc - 1, argv + 1);
+		return command->part ? glk_tool_become(command->part, argv + 1)
+				     : glk_tool_become_python(argv + 1);
 	}
 	if (name[0] == '-')
 		return glk_tool_usage("", "unknown option '%s'", name);

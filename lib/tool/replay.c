@@ -10,6 +10,7 @@
 #include "base/parse.h"
 #include "tool/progress.h"
 
+#include <errno.h>
 #include <getopt.h>
 #include <langinfo.h>
 #include <locale.h>
@@ -27,7 +28,7 @@ static const struct option long_options[] = {
 	{"pressure", no_argument, NULL, 'p'},
 	{"check", no_argument, NULL, 'k'},
 	{"working-set", required_argument, NULL, 'w'},
-	{"plot", required_argument, NULL, 'o'},
+	{"contents", no_argument, NULL, 'C'},
 	{"timeline", required_argument, NULL, 'T'},
 	{"lenient", no_argument, NULL, 'L'},
 	{"json", no_argument, NULL, 'j'},
@@ -56,8 +57,10 @@ static const char help[] =
 	"                               on the software device\n"
 	"  -w, --working-set BYTES      what each thread reads and writes between two calls, so\n"
 	"                               that these find the caches as in a job (0)\n"
-	"  -o, --plot FILE.svg          draw live and reserved memory over time\n"
-	"  -T, --timeline FILE.csv      write them, of the first pass and of the last\n"
+	"  -T, --timeline FILE.csv      write live and reserved memory over time, of the first pass\n"
+	"                               and of the last\n"
+	"  -C, --contents               with --json: also sizes, lifetimes, streams and the timeline,\n"
+	"                               which glakectl report and draw show\n"
 	"  -L, --lenient                skip and count rows that are wrong\n"
 	"  -j, --json                   the report as JSON\n"
 	"  -q, --quiet                  no progress, no remarks\n"
@@ -98,8 +101,9 @@ static int take_option(int c, struct replay_options *options)
 	case 'p':
 		options->pressure = true;
 		return 0;
-	case 'o':
-		options->plot = optarg;
+	case 'C':
+		options->contents = true;
+		options->samples = REPLAY_SAMPLES_MAX;
 		return 0;
 	case 'T':
 		options->timeline = optarg;
@@ -126,15 +130,16 @@ static bool terminal_is_utf8(void)
 static int show(const struct replay_result *result, struct glk_json *json)
 {
 	if (result->options->context.json) {
-		replay_print_json(result, json);
+		if (replay_print_json(result, json)) {
+			glk_tool_say("%s", strerror(ENOMEM));
+			return GLK_TOOL_FAILED;
+		}
 	} else {
 		replay_print_report(result, stdout);
 		replay_print_chart(result, terminal_is_utf8(), stdout);
 	}
 	if (!result->ok)
 		glk_tool_say("%s: %s", result->trace->name, result->failure);
-	if (result->options->plot && replay_plot(result, result->options->plot))
-		return GLK_TOOL_FAILED;
 	if (result->options->timeline &&
 		replay_write_timeline(result, result->options->timeline))
 		return GLK_TOOL_FAILED;
@@ -221,8 +226,8 @@ int glk_tool_replay(int argc, char **argv)
 	}
 	if (optind == argc)
 		return glk_tool_usage(COMMAND, "a trace is missing");
-	if (options.plot && argc - optind > 1)
-		return glk_tool_usage(COMMAND, "--plot draws one trace");
+	if (options.contents && !options.context.json)
+		return glk_tool_usage(COMMAND, "--contents is told as JSON: --json too");
 	if (options.timeline && argc - optind > 1)
 		return glk_tool_usage(COMMAND, "--timeline is of one trace");
 	return replay_files(argc - optind, argv + optind, &options);

@@ -34,8 +34,8 @@ struct replay_options {
 	bool pressure;
 	bool lenient;
 	bool check;
+	bool contents;	      /* into the JSON, see replay_add_contents() */
 	uint64_t working_set; /* bytes that a thread uses between two calls */
-	const char *plot;     /* file name or NULL */
 	const char *timeline; /* file name or NULL */
 	unsigned samples;     /* of the timeline, at most; 0: REPLAY_SAMPLES */
 };
@@ -127,12 +127,13 @@ void replay_result_fini(struct replay_result *result);
 /* Budget in bytes that a limit means for a trace; UINT64_MAX for none. */
 uint64_t replay_limit_bytes(const struct replay_limit *limit, const struct trace *trace);
 
-/* The ways to show a result. Those with a path: 0, or -errno after a message. */
+/* The ways to show a result. As JSON: 0 or -ENOMEM. Into a file: 0, or -errno after a message. */
 struct glk_json;
-void replay_print_json(const struct replay_result *result, struct glk_json *json);
+int replay_print_json(const struct replay_result *result, struct glk_json *json);
+/* The member "contents": what the trace is made of, and its timeline. 0 or -ENOMEM. */
+int replay_add_contents(struct glk_json *json, const struct replay_result *result);
 void replay_print_report(const struct replay_result *result, FILE *file);
 void replay_print_chart(const struct replay_result *result, bool utf8, FILE *file);
-int replay_plot(const struct replay_result *result, const char *path);
 int replay_write_timeline(const struct replay_result *result, const char *path);
 
 #endif

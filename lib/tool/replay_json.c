@@ -111,9 +111,10 @@ static void add_budget(struct glk_json *json, const struct replay_result *result
 		glk_json_uint(json, result->budget);
 }
 
-void replay_print_json(const struct replay_result *result, struct glk_json *json)
+int replay_print_json(const struct replay_result *result, struct glk_json *json)
 {
 	const struct trace *trace = result->trace;
+	int err = 0;
 
 	glk_json_object(json);
 	glk_json_add_text(json, "trace", trace->name);
@@ -145,5 +146,8 @@ void replay_print_json(const struct replay_result *result, struct glk_json *json
 			json, "working_set_bytes", result->options->working_set);
 	if (!result->ok)
 		glk_json_add_text(json, "failure", result->failure);
+	if (result->options->contents)
+		err = replay_add_contents(json, result);
 	glk_json_end(json);
+	return err;
 }

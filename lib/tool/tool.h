@@ -30,7 +30,6 @@ int glk_tool_kv(int argc, char **argv);
 int glk_tool_map(int argc, char **argv);
 int glk_tool_ps(int argc, char **argv);
 int glk_tool_replay(int argc, char **argv);
-int glk_tool_report(int argc, char **argv);
 int glk_tool_snapshot(int argc, char **argv);
 int glk_tool_stat(int argc, char **argv);
 int glk_tool_top(int argc, char **argv);
@@ -48,6 +47,8 @@ struct glk_tool_command {
 };
 
 int glk_tool_become(const char *part, char **argv);
+/* The same for a command that is a module of the package glake for Python, named like it. */
+int glk_tool_become_python(char **argv);
 int glk_tool_part(const struct glk_tool_command *commands, int argc, char **argv);
 
 /* "glakectl: " and the text as one line on stderr. */

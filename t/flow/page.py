@@ -2,8 +2,14 @@
 """A page of HTML as the parser of Python sees it, for tests of glakectl's report."""
 import html.parser
 import json
+import subprocess
 
 VOID = {"meta", "input", "br", "img", "link"}
+
+
+def has_matplotlib():
+    """Whether the Python that glakectl starts can draw."""
+    return not subprocess.run(["python3", "-c", "import matplotlib"], stderr=subprocess.DEVNULL, check=False).returncode
 
 
 class Page(html.parser.HTMLParser):

@@ -8,8 +8,9 @@ import tempfile
 from tap import TOOL, done, equal, has, ok, start
 
 HERE = os.path.dirname(TOOL)
-PARTS = {"bench": ["bench"], "doctor": ["doctor"], "report": ["report"], "watch": ["ps", "stat", "kv", "map", "snapshot", "top", "export"],
+PARTS = {"bench": ["bench"], "doctor": ["doctor"], "watch": ["ps", "stat", "kv", "map", "snapshot", "top", "export"],
          "trace": ["trace"]}
+PYTHON = ["draw", "report"]  # modules of the package
 
 
 def run(*words, **more):
@@ -34,6 +35,19 @@ def beside():
             has(done_.stderr, "is a part of glakectl", "says what it is")
 
 
+def of_python():
+    for command in PYTHON:
+        done_ = run(TOOL, command, "--help")
+        equal(done_.returncode, 0, f"{command}: there")
+        has(done_.stdout, f"usage: glakectl {command} ", "and says how it is used")
+        done_ = run(TOOL, command, "--no-such-option")
+        equal((done_.returncode, done_.stderr), (
+            2, f"glakectl {command}: unknown option '--no-such-option'; see glakectl {command} --help\n"), "or not")
+        done_ = run(TOOL, command, *["x"] * 5000)
+        equal(done_.returncode, 2, "of too many words")
+        has(done_.stderr, "more than 4096 arguments", "it says so")
+
+
 def elsewhere():
     with tempfile.TemporaryDirectory(prefix="glake-parts-") as folder:
         tool = os.path.join(folder, "bin", "glakectl")
@@ -45,6 +59,9 @@ def elsewhere():
             f"in {folder}/bin nor in ", "is named, with where it was looked for")
         equal(done_.stderr.count("\n"), 1, "in one line")
         equal(run(tool, "replay", "--help").returncode, 0, "what needs no part works")
+        done_ = run(tool, "report", "--help")
+        equal((done_.returncode, done_.stdout, done_.stderr.count("\n")), (1, "", 1), "nor is there a package")
+        has(done_.stderr, "glakectl: report: Python has no module glake.report: install all of glake", "is told as well")
         equal(run("./glakectl", "bench", cwd=os.path.dirname(tool)).returncode, 1,
               "the folder one is in is looked at as little")
         link = os.path.join(folder, "gk")
@@ -64,6 +81,7 @@ def elsewhere():
 def main():
     start()
     beside()
+    of_python()
     elsewhere()
     done()
 

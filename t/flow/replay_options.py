@@ -29,7 +29,7 @@ def check_usage():
                  ("replay", "--repeat", "0", TRACE), ("replay", "--repeat", "1001", TRACE),
                  ("replay", "--threads", "x", TRACE), ("replay", "--conf", "pool", TRACE),
                  ("replay", "-Z", TRACE), ("replay", "--json=3", TRACE),
-                 ("replay", "--plot", "x.svg", TRACE, TRACE), ("replay", TRACE, "--limit"),
+                 ("replay", TRACE, "--limit"),
                  ("bench", "nonsense"), ("bench", "--rounds", "0")):
         run = tool(*args)
         named = " ".join("TRACE" if word == TRACE else word for word in args)
@@ -56,25 +56,19 @@ def check_report():
     has(run.stdout.decode(), "# live", "with a chart all the same")
 
 
-def check_plot(folder):
-    path = os.path.join(folder, "plot.svg")
-    run = tool("replay", "-d", "soft", "-r", "1", "-j", "-o", path, TRACE)
-    equal(run.returncode, 0, "a plot")
-    root = xml.etree.ElementTree.parse(path).getroot()
-    space = "{http://www.w3.org/2000/svg}"
-    equal(root.tag, space + "svg", "is SVG")
-    texts = [t.text for t in root.iter(space + "text")]
-    for text in ("live", "reserved", "GiB"):
-        ok(text in texts, f"has the text '{text}'", texts)
-    ok(any("opt13_N" in t for t in texts), "has a title")
-    paths = {p.get("class"): p.get("d") for p in root.iter(space + "path")}
-    equal(sorted(paths), ["area", "between", "live", "reserved"], "has both curves")
-    numbers = [float(n) for n in re.findall(r"[-\d.]+", paths["live"] + paths["reserved"])]
-    ok(len(numbers) > 200, f"of {len(numbers)} numbers")
-    ok(min(numbers) >= 0 and max(numbers) <= 960, "inside the picture")
-    run = tool("replay", "-d", "soft", "-r", "1", "-j", "-o", folder + "/no/x.svg", TRACE)
-    equal(run.returncode, 1, "a plot that cannot be written")
-    has(run.stderr.decode(), "no/x.svg", "is named")
+def check_contents():
+    """What report and draw show: the timeline ends where the replay does, all blocks have a size and a stream."""
+    run = tool("replay", "-q", "-d", "soft", "-r", "2", "--json", "--contents", TRACE)
+    found = json.loads(run.stdout)
+    contents = found["contents"]
+    line = contents["timeline"]
+    equal((max(line["live"]), max(line["reserved"])), (found["peak_live_bytes"], found["peak_reserved_bytes"]),
+          "the timeline has both peaks")
+    equal(sum(row["blocks"] for row in contents["sizes"]), contents["allocations"], "all blocks by size")
+    equal(sum(row["bytes_at_peak"] for row in contents["per_stream"]), found["peak_live_bytes"], "what was live, by stream")
+    equal([one["create"][0] for one in contents["driver"]], [one["driver_calls"]["create"] for one in found["repeats"]],
+          "the calls of each pass")
+    equal(tool("replay", "-q", "-d", "soft", "-C", TRACE).returncode, 2, "not without --json")
 
 
 def check_several(folder):
@@ -181,7 +175,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="glake-") as folder:
         check_usage()
         check_report()
-        check_plot(folder)
+        check_contents()
         check_several(folder)
         check_limits(folder)
         check_threads(folder)

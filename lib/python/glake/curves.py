@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """
-python3 -m glake.curves RESULT.json -o PICTURE.svg: what glakectl kv simulate --json found, by policy: time to the first
-token, time of a token, requests that missed an objective and tokens a second over the rate, where there are several
-rates; else memory and requests over time. It needs matplotlib, and draws what that can: SVG, PNG, PDF.
+What glakectl kv simulate --json found, for glakectl draw: time to the first token, time of a token, requests that
+missed an objective and tokens a second over the rate, by policy, where there are several rates; else memory and
+requests over time.
 """
 
-import argparse
-import json
-import sys
+from . import tool
 
 POLICIES = {"first": ("first come, first served", "#8a8a8a"), "swap": ("whole requests leave", "#c98a1b"),
             "layers": ("layers leave", "#1b6fc9")}
@@ -61,39 +59,13 @@ def draw_time(result, figure):
             place.grid(alpha=0.3)
 
 
-def draw(result, path):
-    """A picture of a result; the kind is by the name of the file."""
-    import matplotlib
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+def figure(result):
+    """A picture of a result."""
+    tool.pictures()
+    from matplotlib.figure import Figure
     many = len(result["points"]) > 1
     height = 6 if many else 2.6 * sum(policy in result["points"][0] for policy in POLICIES)
-    figure = pyplot.figure(figsize=(9, height), layout="constrained")
-    figure.suptitle(f"{result['model']}, {result['hardware']}, {result['memory_bytes'] / 2**30:.1f} GiB for caches", fontsize=10)
-    (draw_rates if many else draw_time)(result, figure)
-    figure.savefig(path)
-    pyplot.close(figure)
-
-
-def main(arguments=None):
-    """The command; the exit status."""
-    parser = argparse.ArgumentParser(prog="python3 -m glake.curves", description="Draws what glakectl kv simulate --json found.")
-    parser.add_argument("result", help="the JSON; - for the standard input")
-    parser.add_argument("-o", "--output", required=True, metavar="PICTURE", help="SVG, PNG or PDF, by its name")
-    wanted = parser.parse_args(arguments)
-    try:
-        with (sys.stdin if wanted.result == "-" else open(wanted.result, encoding="utf-8")) as file:
-            result = json.load(file)
-        draw(result, wanted.output)
-    except ImportError:
-        print("glake.curves: matplotlib is not installed: apt install python3-matplotlib, or pip install matplotlib",
-              file=sys.stderr)
-        return 1
-    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
-        print(f"glake.curves: {wanted.result}: {type(error).__name__}: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    made = Figure(figsize=(9, height), layout="constrained")
+    made.suptitle(f"{result['model']}, {result['hardware']}, {result['memory_bytes'] / 2**30:.1f} GiB for caches", fontsize=10)
+    (draw_rates if many else draw_time)(result, made)
+    return made

@@ -4,8 +4,9 @@
 (() => {
 	const by = (id) => document.getElementById(id);
 	const line = JSON.parse(by("data").textContent).timeline;
-	const plot = document.querySelector("#timeline .plot");
-	const slider = by("moment"), said = by("said"), cursor = by("cursor");
+	const plots = [...document.querySelectorAll("#timeline .over")];
+	const cursors = document.querySelectorAll("#timeline .cursor");
+	const slider = by("moment"), said = by("said");
 	const last = line.at.length - 1;
 
 	const digits = (value) => value.toFixed(value < 9.995 ? 2 : value < 99.95 ? 1 : 0);
@@ -45,12 +46,14 @@
 		said.value = text;
 		slider.value = index;
 		slider.setAttribute("aria-valuetext", text);
-		cursor.style.left = (at / line.end) * 100 + "%";
-		cursor.hidden = false;
+		for (const cursor of cursors) {
+			cursor.style.left = (at / line.end) * 100 + "%";
+			cursor.hidden = false;
+		}
 	};
 
 	slider.addEventListener("input", () => show(+slider.value, line.at[+slider.value]));
-	for (const kind of ["pointermove", "pointerdown"]) {
+	for (const plot of plots) for (const kind of ["pointermove", "pointerdown"]) {
 		plot.addEventListener(kind, (event) => {
 			const box = plot.getBoundingClientRect();
 			const share = (event.clientX - box.left) / box.width;
@@ -65,5 +68,6 @@
 			peak = i;
 	});
 	show(peak, line.at[peak]);
-	cursor.hidden = true;
+	for (const cursor of cursors)
+		cursor.hidden = true;
 })();

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""
+What the commands of glakectl share that are modules of this package: options, which are those of the help's
+text, messages as the tool has them, the tool itself as a child, figures as people read them, and files that
+appear when they are whole.
+"""
+
+import contextlib
+import getopt
+import gzip
+import json
+import lzma
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Failure(Exception):
+    """Ends a command: its message, if there is one to be given, and its status."""
+
+    def __init__(self, text="", status=1):
+        super().__init__(text)
+        self.status = status
+
+
+class _Stopped(BaseException):
+    """A signal to end by, after what is half done is taken away."""
+
+
+def usage(command, text):
+    """A wrong use of a command, to be raised."""
+    return Failure(f"glakectl {command}: {text}; see glakectl {command} --help", 2)
+
+
+def options(command, text, words, fewest=1, most=1):
+    """
+    What a command was given: its options by their long names, a list of values each, and the other words. Which
+    there are is read from the lines of its help, as "  -o, --output FILE  the page", so that it has them all.
+    """
+    rows = re.findall(r"^  -(.), --([a-z-]+)( \S+)?", text, re.M)
+    shorts = {f"-{short}": name for short, name, _ in rows}
+    try:
+        found, rest = getopt.gnu_getopt(words, "".join(short + ":" * bool(takes) for short, _, takes in rows),
+                                        [name + "=" * bool(takes) for _, name, takes in rows])
+    except getopt.GetoptError as error:
+        name = ("-" if len(error.opt) == 1 else "--") + error.opt
+        raise usage(command, f"option '{name}' needs an argument" if "requires" in error.msg
+                    else f"unknown option '{name}'") from None
+    given = {}
+    for name, value in found:
+        given.setdefault(shorts.get(name, name[2:]), []).append(value)
+    if "help" in given:
+        print(text, end="")
+        raise Failure(status=0)
+    what = re.search(r"(TRACE|FILE|PID)", text.split("\n")[0])[0]
+    if len(rest) < fewest:
+        raise usage(command, f"a {what.lower()} is missing")
+    if len(rest) > most:
+        raise usage(command, f"one {what} is expected, not also '{rest[most]}'")
+    return given, rest
+
+
+def say(text):
+    """A line for who is at the keyboard, whatever is in it."""
+    line = "".join(c if c.isprintable() else "?" for c in text)
+    print(line.encode(errors="replace").decode(), file=sys.stderr)
+
+
+def run(command, words):
+    """glakectl as a child: its status, and what it wrote."""
+    path = os.environ.get("GLAKECTL") or shutil.which("glakectl")
+    if not path:
+        raise Failure("glakectl: it is not in PATH, nor does GLAKECTL name it")
+    try:
+        done = subprocess.run([path, command, *words], stdout=subprocess.PIPE, check=False)
+    except OSError as error:
+        raise Failure(f"glakectl: {path}: {error.strerror}") from error
+    return done.returncode, done.stdout
+
+
+def run_json(command, words):
+    """The same, of a report as JSON; a report of what failed is one too."""
+    status, text = run(command, [*words, "--json"])
+    if not text:
+        raise Failure(status=status or 1)
+    return status, json.loads(text)
+
+
+def pictures():
+    """matplotlib, which draws into files alone."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise Failure("matplotlib is not installed: apt install python3-matplotlib, or pip install matplotlib") from None
+    matplotlib.use("Agg")
+    return matplotlib
+
+
+def _packer(path):
+    ending = os.path.splitext(path)[1]
+    if ending in (".zst", ".bz2", ".zip"):
+        raise Failure(f"glakectl: {path}: its name promises a packer that is not there: .gz and .xz are")
+    return {".gz": lambda data: gzip.compress(data, mtime=0), ".xz": lzma.compress}.get(ending, bytes)
+
+
+@contextlib.contextmanager
+def output(path):
+    """A file that gets its name when the block ends well: a function to write it with. "-" is standard output."""
+    if path == "-":
+        yield lambda data: (sys.stdout.buffer.write(data), sys.stdout.buffer.flush())
+        return
+    pack, part = _packer(path), None
+    try:
+        if os.path.lexists(path) and not os.path.isfile(path):
+            file = open(path, "wb")  # a device or the like has no part beside it
+        else:
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)  # nobody stops it between the file and its name
+            try:
+                number, part = tempfile.mkstemp(prefix=os.path.basename(path) + ".", dir=os.path.dirname(path) or ".")
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            mask = os.umask(0)
+            os.umask(mask)
+            os.fchmod(number, 0o666 & ~mask)
+            file = os.fdopen(number, "wb")
+        with file:
+            yield lambda data: file.write(pack(data))
+        if part:
+            os.replace(part, path)
+            part = None
+    except OSError as error:
+        raise Failure(f"glakectl: {path}: {error.strerror}") from error
+    finally:
+        if part:
+            os.unlink(part)
+
+
+def spooled(path, stack):
+    """The name of a file that can be read more than once: standard input goes into one that `stack` ends."""
+    if path != "-":
+        return path
+    file = stack.enter_context(tempfile.NamedTemporaryFile(prefix="glake."))
+    shutil.copyfileobj(sys.stdin.buffer, file)
+    file.flush()
+    return file.name
+
+
+def size(text):
+    """Bytes of "39.4GiB", "512M" or "100"; None for anything else."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(?:([KMGTPE])(?:i?B)?|B)?", text)
+    return match and int(float(match[1]) * 1024 ** (" KMGTPE".index(match[2]) if match[2] else 0))
+
+
+def _digits(value):
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
+
+
+def unit(most):
+    """The largest unit in which so many bytes are 1 or more: its name and bytes."""
+    step = 0
+    while most / 1024 ** step >= 1023.5 and step < 6:
+        step += 1
+    return UNITS[step], 1024 ** step
+
+
+def bytes_text(value):
+    name, of = unit(value)
+    return f"{_digits(value / of) if of > 1 else round(value)} {name}"
+
+
+def ns_text(ns):
+    for limit, name, of in ((999.5e3, "us", 1e3), (999.5e6, "ms", 1e6), (float("inf"), "s", 1e9)):
+        if ns < 999.5:
+            return f"{ns:.0f} ns"
+        if ns < limit:
+            return f"{_digits(ns / of)} {name}"
+
+
+def count_text(value):
+    return f"{value:,}".replace(",", " ")
+
+
+def _stop(number, frame):
+    raise _Stopped(number)
+
+
+def main(command, run_command):
+    """A command with its words: ends the process by its status, or by the signal that interrupted it."""
+    for number in _STOPS:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _stop)
+    status = 0
+    try:
+        status = run_command(sys.argv[1:]) or 0
+        sys.stdout.flush()
+    except Failure as failure:
+        status = failure.status
+        text = str(failure)
+        if text:
+            say(text if text.startswith("glakectl") else f"glakectl: {command}: {text}")
+    except OSError as error:
+        status = 1
+        if not isinstance(error, BrokenPipeError):
+            say(f"glakectl: the report could not be written: {error.strerror}")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left goes nowhere
+    except _Stopped as stopped:
+        signal.signal(stopped.args[0], signal.SIG_DFL)
+        os.kill(os.getpid(), stopped.args[0])
+    sys.exit(status)

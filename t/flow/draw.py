@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""
+glakectl draw: pictures of what other commands report, whole or not there; that the timeline has both curves,
+names its peaks and its limit, and has colours for the light and the dark.
+"""
+import os
+import tempfile
+import xml.etree.ElementTree as xml
+
+from page import has_matplotlib
+from tap import DATA, done, equal, has, ok, skip, start, tool
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def replayed(folder, *options):
+    path = os.path.join(folder, "replayed.json")
+    with open(path, "wb") as file:
+        run = tool("replay", "-q", "-d", "soft", "-r", "1", "--json", "--contents", *options, f"{DATA}/opt13_N.csv.xz",
+                   stdout=file)
+    equal(run.returncode, 0, "a replay to be drawn")
+    return path
+
+
+def texts(path):
+    return [text.text for text in xml.parse(path).iter(SVG + "text")]
+
+
+def check_timeline(folder):
+    path = os.path.join(folder, "job.svg")
+    run = tool("draw", replayed(folder), "-o", path)
+    equal((run.returncode, run.stdout, run.stderr), (0, b"", b""), "a timeline")
+    root = xml.parse(path).getroot()
+    ids = [element.get("id") for element in root.iter() if element.get("id")]
+    ok({"picture-live", "picture-reserved"} <= set(ids), "both curves", ids)
+    said = texts(path)
+    for part in ("opt13_N: live and reserved GPU memory", "peak live 36.3 GiB", "GiB", "time of the job, s",
+                 "reserved, not live"):
+        ok(part in said, f"it says {part}", said)
+    ok(any(text.startswith("peak reserved 3") for text in said), "and its other peak", said)
+    ok(not any(text.startswith("limit") for text in said), "no limit where none was given")
+    style = root.find(SVG + "style").text
+    has(style, "prefers-color-scheme:dark", "it has colours for the dark")
+    with open(path, encoding="utf-8") as file:
+        first = file.read()
+    tool("draw", "--output", path, os.path.join(folder, "replayed.json"))
+    with open(path, encoding="utf-8") as file:
+        equal(file.read(), first, "the same each time")
+    tool("draw", "-o", path, replayed(folder, "--limit", "x1.05"))
+    ok(any(text.startswith("limit 38.1 GiB") for text in texts(path)), "a limit is named", texts(path))
+    for kind, begin in (("png", b"\x89PNG"), ("pdf", b"%PDF")):
+        path = os.path.join(folder, f"job.{kind}")
+        equal(tool("draw", os.path.join(folder, "replayed.json"), "-o", path).returncode, 0, f"as {kind}")
+        with open(path, "rb") as file:
+            equal(file.read(4), begin, "is one")
+
+
+def check_refused(folder):
+    good, path = os.path.join(folder, "replayed.json"), os.path.join(folder, "none.svg")
+    wrong = {"none.json": b"{", "list.json": b"[]", "other.json": b'{"a":1}', "half.json": b'{"contents":{"timeline":{"at":[]}}}'}
+    for name, content in wrong.items():
+        with open(os.path.join(folder, name), "wb") as file:
+            file.write(content)
+        run = tool("draw", os.path.join(folder, name), "-o", path)
+        equal((run.returncode, run.stdout, run.stderr.count(b"\n")), (1, b"", 1), f"{name} is refused in a line")
+        has(run.stderr.decode(), name, "that names it")
+    run = tool("draw", "/nowhere.json", "-o", path)
+    equal((run.returncode, run.stderr), (1, b"glakectl: /nowhere.json: No such file or directory\n"), "so is what is not there")
+    ok(not os.path.exists(path), "nothing is left")
+    for words in ((), (good,), (good, "-o", "x.jpeg"), (good, good, "-o", path), (good, "-x")):
+        equal(tool("draw", *words).returncode, 2, f"{len(words)} words are wrong")
+    run = tool("draw", good, "-o", "/nowhere/x.svg")
+    equal((run.returncode, run.stderr), (1, b"glakectl: /nowhere/x.svg: No such file or directory\n"), "no folder")
+    equal(tool("draw", "-", "-o", path, stdin=open(good, "rb").read()).returncode, 0, "from standard input")
+
+
+def main():
+    start()
+    if not has_matplotlib():
+        skip("pictures", "python3 has no matplotlib, of Debian's package python3-matplotlib")
+        done()
+    with tempfile.TemporaryDirectory() as folder:
+        check_timeline(folder)
+        check_refused(folder)
+    done()
+
+
+main()
