@@ -15,7 +15,7 @@
 static const struct command {
 	const char *name;
 	int (*run)(int argc, char **argv); /* NULL: another program has it */
-	const char *part;		   /* its name; NULL: the package for Python */
+	const char *part; /* its name, or a module of the package for Python */
 	const char *help;
 } commands[] = {
 	{"info", glk_tool_info, "",
@@ -23,14 +23,14 @@ static const struct command {
 	{"doctor", NULL, "doctor", "say whether this machine is fit for glake"},
 	{"replay", glk_tool_replay, "", "replay allocation traces through the library"},
 	{"trace", NULL, "trace", "show, convert and cut allocation traces"},
-	{"report", NULL, NULL, "make a page of a trace, for a browser"},
-	{"draw", NULL, NULL, "draw what another command reported as JSON"},
+	{"report", NULL, "glake.report", "make a page of a trace, for a browser"},
+	{"draw", NULL, "glake.draw", "draw what another command reported as JSON"},
 	{"bench", NULL, "bench", "measure the hot path and stitching"},
 	{"ps", NULL, "watch", "list processes that can be watched"},
 	{"stat", NULL, "watch", "show the figures of a running process"},
 	{"kv", NULL, "watch", "show the KV caches of a running process"},
 	{"map", NULL, "watch", "show the address space of a running process"},
-	{"snapshot", NULL, "watch", "write it as a snapshot of PyTorch"},
+	{"snapshot", NULL, "glake.snapshots", "write it as a snapshot of PyTorch"},
 	{"top", NULL, "watch", "watch all of them, in a window"},
 	{"export", NULL, "watch", "serve the figures of all of them to Prometheus"},
 	{"conf", glk_tool_conf, "", "check the configuration, show the values that hold"},
@@ -69,8 +69,9 @@ static int run(int argc, char **argv)
 			continue;
 		if (command->run)
 			return command->run(argc - 1, argv + 1);
-		return command->part ? glk_tool_become(command->part, argv + 1)
-				     : glk_tool_become_python(argv + 1);
+		return strchr(command->part, '.')
+			? glk_tool_become_python(command->part, argv + 1)
+			: glk_tool_become(command->part, argv + 1);
 	}
 	if (name[0] == '-')
 		return glk_tool_usage("", "unknown option '%s'", name);
@@ -81,5 +82,5 @@ int main(int argc, char **argv)
 {
 	/* A reader that goes away is a failed write like any other, noticed at the end. */
 	signal(SIGPIPE, SIG_IGN);
-	return glk_tool_finish(run(argc, argv));
+	return glk_tool_here() ? GLK_TOOL_FAILED : glk_tool_finish(run(argc, argv));
 }

@@ -9,7 +9,6 @@ int main(int argc, char **argv)
 		{"stat", glk_tool_stat},
 		{"kv", glk_tool_kv},
 		{"map", glk_tool_map},
-		{"snapshot", glk_tool_snapshot},
 		{"top", glk_tool_top},
 		{"export", glk_tool_export},
 		{0},

@@ -7,14 +7,17 @@
 #include "tool/tool.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define GLK_TOOL_WORDS_MAX 4096 /* to a module of Python */
+#define WORDS_MAX 4096	     /* to a module of Python */
+#define HERE	  "GLAKECTL" /* the variable that names glakectl, for its parts and modules */
 
 /* Becomes the program, if it lies there. `folder`: from where this one lies, or a whole path. */
 static void try_folder(
@@ -30,33 +33,37 @@ static void try_folder(
 		execv(path, argv);
 }
 
-/* Where this program lies, and its folder. 0, or -errno after a message. */
-static int find_here(const char *command, char *path, char *folder)
+int glk_tool_here(void)
 {
-	ssize_t length = readlink("/proc/self/exe", path, PATH_MAX - 1);
+	char path[PATH_MAX];
+	ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
+
+	path[length < 0 ? 0 : length] = '\0';
+	if (length < 0 || setenv(HERE, path, 1)) {
+		glk_tool_say(
+			"/proc does not say where glakectl lies: %s", strerror(errno));
+		return GLK_TOOL_FAILED;
+	}
+	return GLK_TOOL_OK;
+}
+
+/* The folder that glakectl lies in. */
+static void find_here(char *folder)
+{
+	const char *path = getenv(HERE);
 	char *end;
 
-	if (length < 0) {
-		int err = -errno;
-
-		glk_tool_say("%s: /proc does not say where glakectl lies: %s", command,
-			strerror(-err));
-		return err;
-	}
-	path[length] = '\0';
-	strcpy(folder, path);
+	snprintf(folder, PATH_MAX, "%s", path ? path : "");
 	end = strrchr(folder, '/');
 	if (end)
 		*end = '\0';
-	return 0;
 }
 
 int glk_tool_become(const char *part, char **argv)
 {
-	char path[PATH_MAX], here[PATH_MAX];
+	char here[PATH_MAX];
 
-	if (find_here(argv[0], path, here))
-		return GLK_TOOL_FAILED;
+	find_here(here);
 	try_folder(here, ".", part, argv);
 	if (errno == ENOENT)
 		try_folder(here, GLK_TOOL_PARTS, part, argv);
@@ -96,36 +103,79 @@ static void find_package(const char *here, char *ret_folder)
 /* Not as python3 -m, which would take a package of this name from the folder one is in. */
 static const char start[] =
 	"import importlib.util, runpy, sys\n"
-	"folder, name = sys.argv[1:3]\n"
-	"sys.argv[:3] = ['glakectl']\n"
+	"folder, name, module = sys.argv[1:4]\n"
+	"sys.argv[:4] = ['glakectl']\n"
 	"sys.path[:1] = [folder] if folder else []\n"
-	"module = 'glake.' + name\n"
 	"if not (importlib.util.find_spec('glake') and importlib.util.find_spec(module)):\n"
 	"    sys.exit('glakectl: ' + name + ': Python has no module ' + module + ': install "
 	"all of glake, or its package python3-glake')\n"
 	"runpy.run_module(module, run_name='__main__', alter_sys=True)\n";
 
-int glk_tool_become_python(char **argv)
-{
-	char path[PATH_MAX], here[PATH_MAX], folder[PATH_MAX];
-	const char *words[GLK_TOOL_WORDS_MAX] = {"python3", "-c", start, folder, argv[0]};
-	size_t count = 5;
+#define WORDS 6 /* before those of the command */
 
-	if (find_here(argv[0], path, here))
-		return GLK_TOOL_FAILED;
+/* The words that start a module, up to those of the command. */
+static void first_words(
+	const char *name, const char *module, char *folder, const char **words)
+{
+	char here[PATH_MAX];
+
+	find_here(here);
 	find_package(here, folder);
+	words[0] = "python3";
+	words[1] = "-c";
+	words[2] = start;
+	words[3] = folder;
+	words[4] = name;
+	words[5] = module;
+}
+
+int glk_tool_become_python(const char *module, char **argv)
+{
+	const char *words[WORDS_MAX], *name = argv[0];
+	char folder[PATH_MAX];
+	size_t count = WORDS;
+
+	first_words(name, module, folder, words);
 	for (argv++; *argv; argv++) {
-		if (count + 1 == GLK_TOOL_WORDS_MAX)
-			return glk_tool_usage(
-				words[4], "more than %d arguments", GLK_TOOL_WORDS_MAX);
+		if (count + 1 == WORDS_MAX)
+			return glk_tool_usage(name, "more than %d arguments", WORDS_MAX);
 		words[count++] = *argv;
 	}
 	words[count] = NULL;
-	if (!setenv("GLAKECTL", path, 1))
-		execvp("python3", (char **)words);
-	glk_tool_say("%s: it needs Python: python3 cannot be run: %s", words[4],
-		strerror(errno));
+	execvp(words[0], (char **)words);
+	glk_tool_say(
+		"%s: it needs Python: python3 cannot be run: %s", name, strerror(errno));
 	return GLK_TOOL_FAILED;
+}
+
+int glk_tool_run_python(
+	const char *module, const char *word, int in, pid_t *ret_pid, int *ret_out)
+{
+	const char *words[WORDS + 2];
+	posix_spawn_file_actions_t actions;
+	char folder[PATH_MAX];
+	int out[2], err;
+
+	first_words(module, module, folder, words);
+	words[WORDS] = word;
+	words[WORDS + 1] = NULL;
+	if (pipe2(out, O_CLOEXEC))
+		return -errno;
+	err = posix_spawn_file_actions_init(&actions);
+	if (!err) {
+		err = posix_spawn_file_actions_adddup2(&actions, in, 0);
+		err = err ? err : posix_spawn_file_actions_adddup2(&actions, out[1], 1);
+		err = err ? err
+			  : posix_spawnp(ret_pid, words[0], &actions, NULL,
+				    (char **)words, environ);
+		posix_spawn_file_actions_destroy(&actions);
+	}
+	close(out[1]);
+	if (err)
+		close(out[0]);
+	else
+		*ret_out = out[0];
+	return -err;
 }
 
 int glk_tool_part(const struct glk_tool_command *commands, int argc, char **argv)

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct glake;
 struct glake_options;
@@ -30,7 +31,6 @@ int glk_tool_kv(int argc, char **argv);
 int glk_tool_map(int argc, char **argv);
 int glk_tool_ps(int argc, char **argv);
 int glk_tool_replay(int argc, char **argv);
-int glk_tool_snapshot(int argc, char **argv);
 int glk_tool_stat(int argc, char **argv);
 int glk_tool_top(int argc, char **argv);
 int glk_tool_trace(int argc, char **argv);
@@ -47,8 +47,14 @@ struct glk_tool_command {
 };
 
 int glk_tool_become(const char *part, char **argv);
-/* The same for a command that is a module of the package glake for Python, named like it. */
-int glk_tool_become_python(char **argv);
+/* The same for a command that is a module of the package glake for Python. */
+int glk_tool_become_python(const char *module, char **argv);
+/* Starts a module with a word, `in` as its standard input; *ret_out, which is the caller's, reads its
+ * standard output. 0 or -errno. */
+int glk_tool_run_python(
+	const char *module, const char *word, int in, pid_t *ret_pid, int *ret_out);
+/* What glakectl does first: its parts and modules are told where it lies. 0, or 1 after a message. */
+int glk_tool_here(void);
 int glk_tool_part(const struct glk_tool_command *commands, int argc, char **argv);
 
 /* "glakectl: " and the text as one line on stderr. */

@@ -10,7 +10,6 @@
 #include "tool/trace.h"
 
 #include "tool/progress.h"
-#include "tool/unpickle.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -196,8 +195,10 @@ static int read_log(
 	return add_rest(loader, false);
 }
 
-static int read_ours(struct loader *loader, struct trace_source *source,
-	const char *begin, size_t size)
+/* A format that is read from a file, by one of these. */
+static int read_file_by(int (*read)(int, struct trace_reading *, char *, size_t),
+	struct loader *loader, struct trace_source *source, const char *begin,
+	size_t size)
 {
 	char what[TRACE_MESSAGE_MAX];
 	int fd = trace_source_file(source), spool = -1, err = 0;
@@ -209,20 +210,9 @@ static int read_ours(struct loader *loader, struct trace_source *source,
 		err = 0;
 	}
 	if (!err)
-		err = trace_binary_read(
-			fd < 0 ? spool : fd, loader->reading, what, sizeof(what));
+		err = read(fd < 0 ? spool : fd, loader->reading, what, sizeof(what));
 	if (spool >= 0)
 		close(spool);
-	return err ? fail_file(loader, err, what) : 0;
-}
-
-static int read_pickle(struct loader *loader, struct trace_source *source,
-	const char *begin, size_t size)
-{
-	char what[TRACE_MESSAGE_MAX];
-	int err = trace_pickle_read(
-		source, begin, size, loader->reading, what, sizeof(what));
-
 	return err ? fail_file(loader, err, what) : 0;
 }
 
@@ -239,9 +229,9 @@ static int read_all(struct loader *loader, struct trace_source *source, char *ch
 		filled += err ? 0 : size;
 	}
 	if (!err && trace_binary_is(chunk, filled))
-		return read_ours(loader, source, chunk, filled);
-	if (!err && unpickle_is(chunk, filled))
-		return read_pickle(loader, source, chunk, filled);
+		return read_file_by(trace_binary_read, loader, source, chunk, filled);
+	if (!err && trace_pickle_is(chunk, filled))
+		return read_file_by(trace_pickle_read, loader, source, chunk, filled);
 	if (!err)
 		return read_log(loader, source, chunk, filled);
 	loader->line++;
@@ -252,7 +242,7 @@ static int read_all(struct loader *loader, struct trace_source *source, char *ch
 static void take_name(struct trace *trace, const char *path)
 {
 	static const char *const endings[] = {
-		".xz", ".gz", ".zst", ".csv", ".trace", ".pickle"};
+		".xz", ".gz", ".zst", ".csv", ".trace", ".pickle", ".json"};
 	const char *slash = strrchr(path, '/');
 	size_t length;
 

@@ -218,10 +218,10 @@ int trace_show_row(struct trace_reading *reading, const struct trace_row *row,
 bool trace_binary_is(const char *bytes, size_t size);
 int trace_binary_read(int fd, struct trace_reading *reading, char *message, size_t size);
 
-/* The same for a snapshot of PyTorch's, from a source of which `begin` was read; it counts its
- * events, from 1. */
-int trace_pickle_read(struct trace_source *source, const char *begin, size_t begin_size,
-	struct trace_reading *reading, char *message, size_t size);
+/* The same for a snapshot of PyTorch's, a pickle or JSON, by Python; it counts the events of a GPU, from
+ * 1. */
+bool trace_pickle_is(const char *bytes, size_t size);
+int trace_pickle_read(int fd, struct trace_reading *reading, char *message, size_t size);
 
 /*
  * Reads a trace. Lenient skips and counts what is wrong with a row, and takes what an

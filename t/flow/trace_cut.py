@@ -9,11 +9,12 @@ import lzma
 import os
 import pickle
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
 
-from tap import DATA, done, equal, has, note, ok, skip, start, tool
+from tap import DATA, TOOL, done, equal, has, note, ok, skip, start, tool
 
 HEAD = "Thread,Time,Action,Pointer,Size,Stream"
 BASE = 0x7F0000000000
@@ -265,6 +266,7 @@ def check_snapshots(folder):
           True, "replay too")
     with open(path, "rb") as file:
         data = file.read()
+    check_other_forms(folder)
     for name, packed in ((".xz", lzma.compress(data)), (".gz", gzip.compress(data))):
         with open(path + name, "wb") as file:
             file.write(packed)
@@ -278,7 +280,12 @@ def check_snapshots(folder):
                "an event without an address": pickle.dumps(bad), "old": pickle.dumps(snapshot(), 0),
                "no event": pickle.dumps({"segments": [], "device_traces": [[], []]}),
                "a call": b"\x80\x04cos\nsystem\n\x8c" + bytes([len(touch)]) + touch + b"\x85R.",
-               "a huge text": b"\x80\x04\x8d" + b"\xff" * 8 + b"x"}
+               "a huge text": b"\x80\x04\x8d" + b"\xff" * 8 + b"x",
+               "a call in other words": b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c" + bytes([len(touch)]) + touch + b"\x85R.",
+               "an object from elsewhere": b"\x80\x04\x8c\x01xQ.", "another protocol": b"\x80\x06N.",
+               "a thousand lists deep": b"\x80\x04" + b"(" * 3000, "half of JSON": b'{"device_traces": [',
+               "a list of itself": b"\x80\x04}(\x8c\x0ddevice_traces]\x94(h\x00eu.",
+               "one list for many GPUs": pickle.dumps({"segments": [], "device_traces": [snapshot()["device_traces"][0]] * 2})}
     for name, content in hostile.items():
         with open(path, "wb") as file:
             file.write(content)
@@ -288,6 +295,47 @@ def check_snapshots(folder):
            "job.pickle" in said, f"{name}: one line", said)
     ok(not os.path.exists(f"{folder}/called"), "nothing of a file is run")
     check_torch(folder, data)
+
+
+def check_other_forms(folder):
+    """JSON, what the C++ side of PyTorch writes, and live blocks alone, as of memory_snapshot()."""
+    path = os.path.join(folder, "job.json")
+    with open(path, "w", encoding="ascii") as file:
+        json.dump(snapshot(), file)
+    run = tool("trace", "convert", "-q", "-f", "csv", "--gpu", "0", path)
+    equal([row[1:2] + (row[2] - BASE,) + row[3:] for row in map(tuple, rows_of(run.stdout.decode()))],
+          [row[1:] for row in WANTED], "JSON has the same events")
+    for name, dump in (("json", lambda file: file.write(json.dumps(snapshot()["segments"]).encode())),
+                       ("pickle", lambda file: pickle.dump(snapshot()["segments"], file))):
+        path = os.path.join(folder, f"segments.{name}")
+        with open(path, "wb") as file:
+            dump(file)
+        shown = json.loads(tool("trace", "show", "-j", path).stdout)
+        equal((shown["events"], shown["gpus"][0]["peak_live_bytes"]), (3, (5 << 20) + 4000 + 900),
+              f"live blocks alone, {name}: they are asked for")
+    path = os.path.join(folder, "tagged.pickle")
+    with open(path, "wb") as file:
+        file.write(b"\x80\x02ctorch.jit._pickle\nrestore_type_tag\n}(X\x0d\0\0\0device_traces](]("
+                   b"ctorch.jit._pickle\nrestore_type_tag\n}(X\x06\0\0\0actionX\x05\0\0\0alloc"
+                   b"X\x04\0\0\0addrK\x01X\x04\0\0\0sizeK\x02uX\x04\0\0\0Dict\x86ReeuX\x04\0\0\0Dict\x86R.")
+    equal(json.loads(tool("trace", "show", "-j", path).stdout)["events"], 1, "one that the C++ side of PyTorch has written")
+    lenient = snapshot()
+    del lenient["device_traces"][0][1]["addr"]
+    with open(path, "wb") as file:
+        pickle.dump(lenient, file)
+    equal(json.loads(tool("trace", "show", "-j", "-g", "1", "-L", path).stdout)["skipped"], 1,
+          "an event without an address is skipped where that is allowed")
+    run = tool("trace", "show", path, env={"PATH": folder})
+    equal((run.returncode, run.stdout, run.stderr.count(b"\n")), (1, b"", 1), "without Python")
+    has(run.stderr.decode(), "tagged.pickle: a snapshot of PyTorch, for which Python is needed", "is told")
+    bare = os.path.join(folder, "bare")
+    os.mkdir(bare)
+    for name in ("glakectl", "glakectl-trace"):
+        shutil.copy2(os.path.join(os.path.dirname(TOOL), name), bare)
+    env = {**os.environ, "LD_LIBRARY_PATH": os.path.join(os.path.dirname(TOOL), "..")}
+    run = subprocess.run([os.path.join(bare, "glakectl"), "trace", "show", path], capture_output=True, env=env, check=False)
+    equal((run.returncode, run.stdout), (1, b""), "without the package")
+    has(run.stderr.decode(), "Python has no module glake.unpickled: install all of glake", "it says what to install")
 
 
 def check_torch(folder, data):
