@@ -35,6 +35,8 @@ License: LGPL-2.1-or-later
 Requires-Python: >=3.8
 Provides-Extra: report
 Requires-Dist: matplotlib>=3.5; extra == "report"
+Provides-Extra: export
+Requires-Dist: prometheus_client; extra == "export"
 Classifier: Operating System :: POSIX :: Linux
 Classifier: Environment :: GPU :: NVIDIA CUDA
 Description-Content-Type: text/plain

@@ -10,7 +10,6 @@ int main(int argc, char **argv)
 		{"kv", glk_tool_kv},
 		{"map", glk_tool_map},
 		{"top", glk_tool_top},
-		{"export", glk_tool_export},
 		{0},
 	};
 

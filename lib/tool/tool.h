@@ -25,7 +25,6 @@ enum glk_tool_status {
 int glk_tool_bench(int argc, char **argv);
 int glk_tool_conf(int argc, char **argv);
 int glk_tool_doctor(int argc, char **argv);
-int glk_tool_export(int argc, char **argv);
 int glk_tool_info(int argc, char **argv);
 int glk_tool_kv(int argc, char **argv);
 int glk_tool_map(int argc, char **argv);

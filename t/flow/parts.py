@@ -8,9 +8,9 @@ import tempfile
 from tap import TOOL, done, equal, has, ok, start
 
 HERE = os.path.dirname(TOOL)
-PARTS = {"bench": ["bench"], "doctor": ["doctor"], "watch": ["ps", "stat", "kv", "map", "top", "export"],
+PARTS = {"bench": ["bench"], "doctor": ["doctor"], "watch": ["ps", "stat", "kv", "map", "top"],
          "trace": ["trace"]}
-PYTHON = ["draw", "report", "snapshot"]  # modules of the package
+PYTHON = ["draw", "export", "report", "snapshot"]  # modules of the package
 
 
 def run(*words, **more):

@@ -35,6 +35,14 @@ def room():
     return os.path.join(f"/run/user/{user}" if user else "/run", "glake")
 
 
+def everyone():
+    """The numbers of those that have a socket and have not ended."""
+    with contextlib.suppress(OSError):
+        names = [name[:-5] for name in os.listdir(room()) if name.endswith(".sock")]
+        return sorted(int(name) for name in names if name.isascii() and name.isdigit() and os.path.exists(f"/proc/{name}"))
+    return []
+
+
 def _connect(pid, end):
     path = os.path.join(room(), f"{pid}.sock")
     about = os.stat(os.path.dirname(path))

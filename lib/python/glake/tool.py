@@ -19,7 +19,7 @@ import sys
 import tempfile
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Failure(Exception):
@@ -121,7 +121,7 @@ def output(path):
         if os.path.lexists(path) and not os.path.isfile(path):
             file = open(path, "wb")  # a device or the like has no part beside it
         else:
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)  # nobody stops it between the file and its name
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # nobody stops it between the file and its name
             try:
                 number, part = tempfile.mkstemp(prefix=os.path.basename(path) + ".", dir=os.path.dirname(path) or ".")
             finally:
@@ -193,7 +193,7 @@ def _stop(number, frame):
 
 def main(command, run_command):
     """A command with its words: ends the process by its status, or by the signal that interrupted it."""
-    for number in _STOPS:
+    for number in STOPS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _stop)
     status = 0
