@@ -15,24 +15,17 @@
 
 #define COMMAND "bench"
 
-/* The first two are what runs without a name. */
-static const struct bench_part *const parts[] = {&bench_alloc, &bench_stitch,
-	&bench_handover, &bench_sizes, &bench_tier, &bench_host, &bench_copy, &bench_kv,
-	&bench_worst, &bench_policy};
+#define PARTS_MAX 16
 
-enum { ALLOC, STITCH, HOST = 5, COPY, PARTS = sizeof(parts) / sizeof(parts[0]) };
+static const struct bench_part *const parts[] = {
+	&bench_alloc, &bench_stitch, &bench_handover, &bench_tier, &bench_copy};
 
 static const struct option long_options[] = {
 	{"driver", required_argument, NULL, 'd'},
 	{"conf", required_argument, NULL, 'c'},
 	{"rounds", required_argument, NULL, 'r'},
 	{"threads", required_argument, NULL, 't'},
-	{"requests", required_argument, NULL, 'n'},
-	{"most", required_argument, NULL, 'm'},
-	{"vary", required_argument, NULL, 'v'},
-	{"svg", required_argument, NULL, 'o'},
 	{"beside", no_argument, NULL, 'b'},
-	{"size", required_argument, NULL, 's'},
 	{"json", no_argument, NULL, 'j'},
 	{"quiet", no_argument, NULL, 'q'},
 	{"help", no_argument, NULL, 'h'},
@@ -40,40 +33,24 @@ static const struct option long_options[] = {
 };
 
 static const char help[] =
-	"usage: glakectl bench [OPTION]... [alloc] [stitch] [handover] [sizes]\n"
-	"                      [tier] [host] [copy] [kv] [worst] [policy [TRACE]...]\n"
+	"usage: glakectl bench [OPTION]... [alloc] [stitch] [handover] [tier] [copy]\n"
 	"\n"
 	"Measures parts of the library; without a name, the first two.\n"
 	"\n"
 	"  alloc     pairs of allocate and free that the quick bins serve, beside a mutex\n"
 	"  stitch    a large block on pages that lay apart: driver calls, time, contents\n"
 	"  handover  a request for what another stream freed, with its work pending or done\n"
-	"  sizes     millions of sizes that never repeat: what the library keeps stays bounded\n"
 	"  tier      contents that leave the GPU for the host and come back, and blocks that lie\n"
 	"            there in place, by size\n"
-	"  host      pinned memory of the host: touched and locked at once, beside the driver's\n"
 	"  copy      copies between the host and a GPU, by size and by the number of GPUs whose\n"
 	"            links they may go over\n"
-	"  kv        sequences of a KV cache that grow, end, are forked and adopted, beside the\n"
-	"            driver\n"
-	"  worst     the longest free, request and time under the lock, against the number of\n"
-	"            blocks, streams, GPUs and contexts\n"
-	"  policy    recorded jobs under variants of the policy: memory against driver time;\n"
-	"            the jobs in t/data unless traces are named\n"
 	"\n"
 	"  -d, --driver auto|soft|cuda  what to run on (auto)\n"
 	"  -c, --conf KEY=VALUE         set a key of glake.conf(5); repeatable\n"
-	"  -r, --rounds N               how often each is measured (20; tier, host, copy, kv: 5;\n"
-	"                               worst: 3; passes of policy: 4)\n"
+	"  -r, --rounds N               how often each is measured (20; tier, copy: 5)\n"
 	"  -t, --threads N              alloc also with N threads, beside one (1)\n"
-	"  -n, --requests N             requests of sizes (7000000)\n"
-	"  -m, --most N                 worst without counts above N (1000000)\n"
-	"  -v, --vary KEY=VALUE,...     policy with these values of a key in turn, in place of\n"
-	"                               its own list; repeatable\n"
-	"  -o, --svg FILE               draw the frontier of policy, or what copy measured\n"
 	"  -b, --beside                 copy also while the memory of the GPUs that lend is busy\n"
-	"  -s, --size BYTES             of host (8GiB; on the software device 256MiB)\n"
-	"  -j, --json                   the report as JSON\n"
+	"  -j, --json                   the report as JSON, which of copy glakectl draw draws\n"
 	"  -q, --quiet                  no progress, no remarks\n"
 	"  -h, --help                   this text\n";
 
@@ -96,20 +73,6 @@ void bench_hits_begin(struct glake *ctx, struct bench_hits *hits)
 void bench_hits_end(struct glake *ctx, struct bench_hits *hits)
 {
 	count(ctx, hits, 1);
-}
-
-static int add_vary(struct bench_options *options, const char *text)
-{
-	const char *value = strchr(text, '=');
-
-	if (!value || value == text || !value[1])
-		return glk_tool_usage(COMMAND,
-			"--vary takes SECTION.KEY=VALUE,VALUE..., not '%s'", text);
-	if (options->varied == BENCH_VARY_MAX)
-		return glk_tool_usage(
-			COMMAND, "more than %d keys to vary", BENCH_VARY_MAX);
-	options->vary[options->varied++] = text;
-	return 0;
 }
 
 static int set_size(struct bench_options *options, const char *text)
@@ -138,11 +101,6 @@ static int take_option(int c, struct bench_options *options)
 	case 'm':
 		return glk_tool_read_count(
 			COMMAND, "--most", optarg, BENCH_WORST_MOST, &options->most);
-	case 'v':
-		return add_vary(options, optarg);
-	case 'o':
-		options->svg = optarg;
-		return 0;
 	case 'b':
 		options->beside = true;
 		return 0;
@@ -194,7 +152,8 @@ static int run_part(const struct bench_part *part, const struct bench_options *o
 	return err ? GLK_TOOL_FAILED : GLK_TOOL_OK;
 }
 
-static int run(const struct bench_options *options, const bool *wanted)
+static int run(const struct bench_set *set, const struct bench_options *options,
+	const bool *wanted)
 {
 	struct glk_json json, *out = options->context.json ? &json : NULL;
 	int status = GLK_TOOL_OK;
@@ -202,10 +161,11 @@ static int run(const struct bench_options *options, const bool *wanted)
 	glk_json_init(&json, stdout, 2);
 	if (out)
 		glk_json_object(out);
-	for (int i = 0; i < PARTS; i++) {
-		int one = wanted[i] ? run_part(parts[i], options, out) : GLK_TOOL_OK;
+	for (size_t i = 0; i < set->count; i++) {
+		int one = wanted[i] ? run_part(set->parts[i], options, out) : GLK_TOOL_OK;
 
-		if (!one && wanted[i] && parts[i] == &bench_alloc && options->threads > 1)
+		if (!one && wanted[i] && set->parts[i] == &bench_alloc &&
+			options->threads > 1)
 			one = run_part(&bench_scale, options, out);
 		status = status ? status : one;
 	}
@@ -216,54 +176,62 @@ static int run(const struct bench_options *options, const bool *wanted)
 	return glk_json_fini(out) ? GLK_TOOL_FAILED : status;
 }
 
-/* Names of benchmarks; behind policy, names of files. */
-static int take_argument(const char *text, struct bench_options *options, bool *wanted)
+/* The place of a part; the count of them: it is none of the command. */
+static size_t place_of(const struct bench_set *set, const char *name)
 {
-	for (int i = 0; i < PARTS; i++) {
-		if (strcmp(text, parts[i]->name))
-			continue;
-		wanted[i] = true;
-		options->policy |= parts[i] == &bench_policy;
-		return 0;
-	}
-	if (!options->policy)
-		return glk_tool_usage(COMMAND, "unknown benchmark '%s'", text);
-	if (options->traces == BENCH_TRACES_MAX)
-		return glk_tool_usage(
-			COMMAND, "policy takes %d traces at most", BENCH_TRACES_MAX);
-	options->trace[options->traces++] = text;
-	return 0;
+	size_t i = 0;
+
+	while (i < set->count && strcmp(name, set->parts[i]->name))
+		i++;
+	return i;
 }
 
-int glk_tool_bench(int argc, char **argv)
+static bool is_wanted(const struct bench_set *set, const bool *wanted, const char *name)
+{
+	size_t i = place_of(set, name);
+
+	return i < set->count && wanted[i];
+}
+
+int bench_run(const struct bench_set *set, int argc, char **argv)
 {
 	struct bench_options options = {.threads = 1, .requests = 7000000};
-	bool wanted[PARTS] = {false}, any = false;
+	bool wanted[PARTS_MAX] = {false};
 	int c;
 
-	while ((c = glk_tool_option(argc, argv, long_options)) != -1) {
+	while ((c = glk_tool_option(argc, argv, set->options)) != -1) {
 		if (c == 'h') {
-			fputs(help, stdout);
+			fputs(set->help, stdout);
 			return GLK_TOOL_OK;
 		}
 		if (c == '?' || take_option(c, &options))
 			return GLK_TOOL_USAGE;
 	}
 	for (int i = optind; i < argc; i++) {
-		if (take_argument(argv[i], &options, wanted))
-			return GLK_TOOL_USAGE;
-		any = true;
+		size_t part = place_of(set, argv[i]);
+
+		if (part == set->count)
+			return glk_tool_usage(
+				set->command, "unknown benchmark '%s'", argv[i]);
+		wanted[part] = true;
 	}
-	if (!any)
-		wanted[ALLOC] = wanted[STITCH] = true;
-	if (options.svg && options.policy == wanted[COPY])
-		return glk_tool_usage(
-			COMMAND, "--svg draws what policy measures, or copy");
-	if (options.beside && !wanted[COPY])
-		return glk_tool_usage(COMMAND, "--beside is for copy");
-	if (options.size && !wanted[HOST])
-		return glk_tool_usage(COMMAND, "--size is that of host");
-	if (options.varied && !options.policy)
-		return glk_tool_usage(COMMAND, "--vary is for policy");
-	return run(&options, wanted);
+	for (size_t i = 0; optind == argc && i < set->usual; i++)
+		wanted[i] = true;
+	if (options.beside && !is_wanted(set, wanted, "copy"))
+		return glk_tool_usage(set->command, "--beside is for copy");
+	if (options.size && !is_wanted(set, wanted, "host"))
+		return glk_tool_usage(set->command, "--size is that of host");
+	return run(set, &options, wanted);
+}
+
+int glk_tool_bench(int argc, char **argv)
+{
+	static const struct bench_set set = {.command = COMMAND,
+		.help = help,
+		.options = long_options,
+		.parts = parts,
+		.count = sizeof(parts) / sizeof(parts[0]),
+		.usual = 2};
+
+	return bench_run(&set, argc, argv);
 }

@@ -9,27 +9,22 @@
  */
 #include "tool/replay.h"
 #include "tool/tool.h"
-#include "tool/worst.h"
 
 #include <glake/glake.h>
 
 #include <stdio.h>
 
-#define BENCH_ROUNDS_MAX   10000
-#define BENCH_THREADS_MAX  256
-#define BENCH_CASES	   5
-#define BENCH_SCALES	   4
-#define BENCH_HANDOVERS	   6
-#define BENCH_SIZES_STEPS  8
-#define BENCH_TIERS	   3
-#define BENCH_SIZES_MAX	   (7 << 20)
-#define BENCH_VARIANTS_MAX 64
-#define BENCH_VARY_MAX	   16
-#define BENCH_TRACES_MAX   16
-#define BENCH_WORST_ROWS   112
-#define BENCH_WORST_MOST   1000000
+#define BENCH_ROUNDS_MAX  10000
+#define BENCH_THREADS_MAX 256
+#define BENCH_CASES	  5
+#define BENCH_SCALES	  4
+#define BENCH_HANDOVERS	  6
+#define BENCH_TIERS	  3
+#define BENCH_SIZES_MAX	  (7 << 20)
+#define BENCH_WORST_MOST  1000000
 
 struct glk_json;
+struct option;
 
 struct bench_options {
 	struct glk_tool_context context;
@@ -37,14 +32,8 @@ struct bench_options {
 	unsigned threads;
 	unsigned requests; /* of sizes */
 	unsigned most;	   /* of worst; 0: as many as there are */
-	bool policy;	   /* is wanted */
-	size_t traces;	   /* of policy; 0: those of the source tree */
-	const char *trace[BENCH_TRACES_MAX];
-	size_t varied;			  /* of policy; 0: see bench_policy.c */
-	const char *vary[BENCH_VARY_MAX]; /* "KEY=VALUE,VALUE" */
-	const char *svg;		  /* of policy or copy; file name or NULL */
-	size_t size;			  /* of host; 0: what suits the driver */
-	bool beside; /* of copy: while the memory of GPUs that lend is busy */
+	size_t size;	   /* of host; 0: what suits the driver */
+	bool beside;	   /* of copy: while the memory of GPUs that lend is busy */
 };
 
 /* A benchmark; `measured` is its own structure. */
@@ -59,9 +48,20 @@ struct bench_part {
 	bool (*finish)(const struct bench_options *options, const void *measured);
 };
 
+/* A command that has some of them. */
+struct bench_set {
+	const char *command, *help;
+	const struct option
+		*options; /* letters as in bench.c, which knows what they mean */
+	const struct bench_part *const *parts;
+	size_t count, usual; /* of those, so many run without a name */
+};
+
+/* Runs those that are named. The exit status. */
+int bench_run(const struct bench_set *set, int argc, char **argv);
+
 extern const struct bench_part bench_alloc, bench_scale, bench_stitch, bench_handover,
-	bench_sizes, bench_kv, bench_policy, bench_tier, bench_host, bench_copy,
-	bench_worst;
+	bench_tier, bench_copy;
 
 /* The end of each: a message if it failed, or if blocks were lost. `err`, else 0 or -errno. */
 int bench_close(const struct bench_part *part, struct glake *ctx, int err);
@@ -101,20 +101,6 @@ struct bench_alloc {
 
 void bench_add_alloc(struct glk_json *json, const void *measured);
 void bench_print_alloc(const void *measured);
-
-/* kv: what a KV cache costs, by the order of its lanes. */
-#define BENCH_KV_ROWS 8
-
-struct bench_kv {
-	const char *backend;
-	unsigned rounds;
-	struct bench_kv_order {
-		struct {
-			struct bench_range us, driver_us;
-		} row[BENCH_KV_ROWS];
-		uint64_t needed, held, shared; /* bytes */
-	} order[2];
-};
 
 /* alloc, with more than one thread: the same pairs by several, beside one. */
 struct bench_scale {
@@ -180,20 +166,6 @@ struct bench_handover {
 
 void bench_add_handover(struct glk_json *json, const void *measured);
 void bench_print_handover(const void *measured);
-
-/* sizes: requests whose sizes never repeat, and what the library keeps for them. */
-struct bench_sizes {
-	unsigned requests;
-	unsigned live;
-	struct bench_sizes_step {
-		unsigned requests; /* so far */
-		struct glake_stats stats;
-		uint64_t process_mappings, process_bytes; /* of addresses; 0: not known */
-		uint64_t calls; /* of the driver, in this step */
-		double ns;	/* a request, with the free before it */
-	} step[BENCH_SIZES_STEPS];
-	bool bounded; /* nothing grew by half in the second half */
-};
 
 /* tier: contents that leave the GPU and come back. */
 enum bench_tier_step {
@@ -274,49 +246,5 @@ struct bench_copy {
 	unsigned plain_count;
 	bool torn;
 };
-
-/* Draws it, but for memory that is not locked. 0, or -errno after a message. */
-int bench_plot_copy(const struct bench_copy *copy, const char *path);
-
-/* policy: recorded jobs under variants of the policy, one choice at a time. */
-struct bench_policy {
-	unsigned passes;
-	size_t variants, traces;
-	struct {
-		const char *name;    /* as people call it */
-		const char *setting; /* NULL: the defaults */
-	} variant[BENCH_VARIANTS_MAX];
-	char text[BENCH_VARIANTS_MAX][160]; /* of settings that were asked for */
-	struct {
-		char name[256];
-		uint64_t peak_live;
-		double job_ms;
-		struct bench_outcome {
-			bool ok;
-			double over_live;	 /* reserved over live */
-			double first_ms;	 /* of the driver, in the first pass */
-			double total_ms;	 /* in all passes */
-			double mean_ms, most_ms; /* of the later passes */
-			double hits;		 /* share of the requests */
-		} outcome[BENCH_VARIANTS_MAX];
-	} trace[BENCH_TRACES_MAX];
-	bool ok;
-};
-
-/* worst: the longest calls, by patterns and what they may grow with. */
-struct bench_worst {
-	size_t rows;
-	struct bench_worst_row {
-		const char *pattern, *against;
-		unsigned count, rounds;
-		const char *skipped; /* why, or NULL */
-		bool has[WORST_FIGURES];
-		struct bench_range figure[WORST_FIGURES];
-		uint64_t calls;
-	} row[BENCH_WORST_ROWS];
-};
-
-/* Draws the frontier. 0, or -errno after a message. */
-int bench_plot_policy(const struct bench_policy *policy, const char *path);
 
 #endif

@@ -32,7 +32,8 @@ static const struct command {
 	{"map", NULL, "watch", "show the address space of a running process"},
 	{"snapshot", NULL, "glake.snapshots", "write it as a snapshot of PyTorch"},
 	{"top", NULL, "watch", "watch all of them, in a window"},
-	{"export", NULL, "glake.export", "serve the figures of all of them to Prometheus"},
+	{"export", NULL, "glake.export",
+		"serve the figures of all of them to Prometheus"},
 	{"conf", glk_tool_conf, "", "check the configuration, show the values that hold"},
 };
 

@@ -30,14 +30,12 @@ static const char help[] =
 	"\n"
 	"  -b, --by state|stream|size  what letters and colours stand for\n"
 	"  -g, --gpu N                 of this GPU alone\n"
-	"  -s, --svg FILE              a picture in a file\n"
-	"  -j, --json                  for programs: each run of addresses\n"
+	"  -j, --json                  for programs, and for glakectl draw: each run of addresses\n"
 	"  -h, --help                  show this help\n";
 
 static const struct option long_options[] = {
 	{"by", required_argument, NULL, 'b'},
 	{"gpu", required_argument, NULL, 'g'},
-	{"svg", required_argument, NULL, 's'},
 	{"json", no_argument, NULL, 'j'},
 	{"help", no_argument, NULL, 'h'},
 	{0},
@@ -46,7 +44,6 @@ static const struct option long_options[] = {
 struct wanted {
 	enum space_by by;
 	int gpu; /* -1: all */
-	const char *svg;
 	bool json;
 };
 
@@ -70,9 +67,6 @@ static int take(struct wanted *wanted, int c)
 		return read_by(optarg, &wanted->by);
 	case 'g':
 		return glk_tool_read_gpu(COMMAND, optarg, &wanted->gpu);
-	case 's':
-		wanted->svg = optarg;
-		return 0;
 	case 'j':
 		wanted->json = true;
 		return 0;
@@ -111,9 +105,7 @@ static int show(const struct wanted *wanted, const char *name)
 
 	if (status)
 		return status;
-	if (wanted->svg)
-		status = map_write_svg(&space, wanted->by, wanted->svg);
-	else if (wanted->json)
+	if (wanted->json)
 		status = map_print_json(&space);
 	else
 		status = map_print_text(&space, wanted->by, find_width(), wants_colour());
@@ -139,8 +131,6 @@ int glk_tool_map(int argc, char **argv)
 	}
 	if (status)
 		return status;
-	if (wanted.json && wanted.svg)
-		return glk_tool_usage(COMMAND, "--json or --svg, not both");
 	if (optind + 1 < argc)
 		return glk_tool_usage(COMMAND, "one process is expected, not also '%s'",
 			argv[optind + 1]);

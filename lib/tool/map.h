@@ -9,6 +9,5 @@
 int map_print_text(
 	const struct space *space, enum space_by by, unsigned width, bool colour);
 int map_print_json(const struct space *space);
-int map_write_svg(const struct space *space, enum space_by by, const char *path);
 
 #endif

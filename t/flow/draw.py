@@ -56,6 +56,20 @@ def check_timeline(folder):
             equal(file.read(4), begin, "is one")
 
 
+def check_copies(folder):
+    """What bench copy measured, with memory that is busy."""
+    path = os.path.join(folder, "copy.svg")
+    run = tool("bench", "-d", "soft", "-q", "-r", "1", "-c", "soft.gpus=3", "-b", "-j", "copy")
+    equal(tool("draw", "-", "-o", path, stdin=run.stdout).returncode, 0, "copies")
+    ids = [element.get("id") for element in xml.parse(path).iter(SVG + "g")]
+    wanted = [f"picture-{way}-{links}{more}" for way in ("down", "up", "both") for links in (1, 2, 3)
+              for more in ("", "-beside") if links > 1 or not more]
+    equal([name for name in wanted if name not in ids], [], "a line for each way and number of links, and beside")
+    said = texts(path)
+    ok({"1 link", "3 links", "4.00 KiB"} <= set(said), "with names and sizes", said)
+    equal(sum("; memory up to " in text for text in said), 3, "and how much memory was slowed")
+
+
 def check_refused(folder):
     good, path = os.path.join(folder, "replayed.json"), os.path.join(folder, "none.svg")
     wrong = {"none.json": b"{", "list.json": b"[]", "other.json": b'{"a":1}', "half.json": b'{"contents":{"timeline":{"at":[]}}}'}
@@ -82,6 +96,7 @@ def main():
         done()
     with tempfile.TemporaryDirectory() as folder:
         check_timeline(folder)
+        check_copies(folder)
         check_refused(folder)
     done()
 

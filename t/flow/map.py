@@ -15,6 +15,7 @@ import sys
 import time
 import xml.etree.ElementTree as ET
 
+from page import has_matplotlib
 from tap import HUNG, done, equal, has, ok, skip, start, until
 from watched import Room, Watched, ask
 
@@ -54,7 +55,6 @@ def check_usage(room):
         equal(room.tool(command, "1", "2", *out).returncode, 2, f"{command} of two: wrong usage")
         equal(room.tool(command, "--gpu", "x", *out).returncode, 2, "--gpu x: wrong usage")
     equal(room.tool("map", "--by", "colour").returncode, 2, "--by colour: wrong usage")
-    equal(room.tool("map", "--json", "--svg", "x").returncode, 2, "two forms: wrong usage")
     equal(room.tool("snapshot").returncode, 2, "a snapshot without a file: wrong usage")
 
 
@@ -119,23 +119,23 @@ def check_json(room, program):
     has(run.stderr, "uses no GPU 1", "is told")
 
 
-def check_svg(room):
-    path = os.path.join(room.parent, "map.svg")
-    for by in ("state", "stream", "size"):
-        run = room.tool("map", "--svg", path, "--by", by)
+def check_picture(room):
+    """glakectl draw has all runs of the map, by each kind."""
+    if not has_matplotlib():
+        skip("a picture", "python3 has no matplotlib, of Debian's package python3-matplotlib")
+        return
+    path, said = os.path.join(room.parent, "map.svg"), room.tool("map", "--json").stdout
+    for by, names in (("state", ("live, 45.1 MiB", "away, 12.0 MiB", "limbo, 68.0 MiB")), ("size", ("to 64 MiB, 52.0 MiB",)),
+                      ("stream", ("default stream, 45.0 MiB",))):
+        run = room.tool("draw", "-", "-o", path, "--by", by, input=said)
         equal((run.returncode, run.stdout, run.stderr), (0, "", ""), f"a picture by {by}")
         root = ET.parse(path).getroot()
-        rects = root.findall("{*}rect")
-        style = root.find("{*}style").text
-        classes = {rect.get("class") for rect in rects} - {"ground"}
-        ok(classes and all(style.count(f".{name} ") == 2 for name in classes),
-           "each colour is there for light and for dark ground")
-        height = float(root.get("height"))
-        ok(all(float(r.get("y")) + float(r.get("height")) <= height for r in rects[1:]),
-           "everything is inside")
-    run = room.tool("map", "--svg", "/nowhere/x.svg")
-    equal(run.returncode, 1, "a file that cannot be made")
-    has(run.stderr, "/nowhere/x.svg: No such file", "is told")
+        texts = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+        ok(all(name in texts for name in names), f"by {by}: what colours stand for", texts)
+        ok(any(re.fullmatch("[57][0-9a-f]{11}", text) for text in texts), "there are addresses", texts)
+        cells = [one for one in root.iter("{http://www.w3.org/2000/svg}g") if re.search(r"-k\d+$", one.get("id") or "")]
+        ok(len(cells) > 20, f"by {by}: {len(cells)} stretches of cells")
+    equal(room.tool("draw", "-", "-o", path, "--by", "colour", input=said).returncode, 2, "--by colour: wrong usage")
 
 
 def check_snapshot(room, program):
@@ -416,7 +416,7 @@ def main():
         equal(program.do("scene"), "done", "a heap")
         check_text(room, program)
         check_json(room, program)
-        check_svg(room)
+        check_picture(room)
         check_snapshot(room, program)
         check_terminal(room, program)
         check_liar(room)

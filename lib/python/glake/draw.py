@@ -5,17 +5,19 @@ import json
 import os
 import sys
 
-from . import curves, pictures, tool
+from . import curves, maps, pictures, tool
 
 HELP = """\
 usage: glakectl draw FILE.json -o PICTURE
 
 Draws what a command has reported with --json: replay --contents, live and reserved
-memory over time; kv simulate, latencies and memory by policy. FILE may be - for standard input. It needs
-matplotlib, which makes SVG, PNG and PDF.
+memory over time; map, the address space; bench copy, GB/s by size; kv simulate,
+latencies and memory by policy. FILE may be - for standard input. It needs matplotlib,
+which makes SVG, PNG and PDF.
 
-  -o, --output FILE  the picture, its kind by its name: .svg, .png or .pdf
-  -h, --help         this text
+  -o, --output FILE           the picture, its kind by its name: .svg, .png or .pdf
+  -b, --by state|stream|size  of a map: what colours stand for (state)
+  -h, --help                  this text
 """
 
 
@@ -39,7 +41,8 @@ def _timeline(found):
     return figure
 
 
-KINDS = (("contents", _timeline), ("points", curves.figure))
+KINDS = {"contents": lambda found, _: _timeline(found), "points": lambda found, _: curves.figure(found),
+         "gpus": maps.figure, "copy": lambda found, _: pictures.copies(found["copy"])}
 
 
 def run(words):
@@ -49,6 +52,9 @@ def run(words):
     kind = os.path.splitext(path or "")[1][1:].lower()
     if kind not in ("svg", "png", "pdf"):
         raise tool.usage("draw", "where to draw is missing: -o FILE.svg, .png or .pdf")
+    by = given.get("by", ["state"])[-1]
+    if by not in ("state", "stream", "size"):
+        raise tool.usage("draw", f"--by is state, stream or size, not '{by}'")
     try:
         with (sys.stdin if rest[0] == "-" else open(rest[0], encoding="utf-8")) as file:
             found = json.load(file)
@@ -56,12 +62,12 @@ def run(words):
         raise tool.Failure(f"glakectl: {rest[0]}: {error.strerror}") from error
     except ValueError as error:
         raise tool.Failure(f"glakectl: {rest[0]}: it is no JSON: {error}") from error
-    make = next((make for key, make in KINDS if isinstance(found, dict) and key in found), None)
+    make = next((make for key, make in KINDS.items() if isinstance(found, dict) and key in found), None)
     if not make:
         raise tool.Failure(f"glakectl: {rest[0]}: nothing in it can be drawn; see glakectl draw --help")
     with tool.output(path) as write:
         try:
-            pictures.save(make(found), "picture", write, kind)
+            pictures.save(make(found, by), "picture", write, kind)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             raise tool.Failure(f"glakectl: {rest[0]}: it is not whole: {type(error).__name__}: {error}") from error
     return 0

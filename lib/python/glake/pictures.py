@@ -11,7 +11,11 @@ from . import tool
 
 COLOURS = {"text": ("#1f2328", "#e6edf3"), "quiet": ("#59636e", "#9198a1"), "line": ("#d1d9e0", "#30363d"),
            "ground": ("#ffffff", "#0d1117"), "live": ("#0969da", "#58a6ff"), "reserved": ("#cf5a00", "#ffa657"),
-           "other": ("#8250df", "#d2a8ff"), "free": ("#1a7f37", "#3fb950"), "warn": ("#bf8700", "#d29922")}
+           "other": ("#8250df", "#d2a8ff")}
+# kinds of a map, of links
+_LIGHT = "#eef1f4 #2f9e5b #b8860b #8251df #e3b341 #5aa2e0 #e0703a #8fb9b0 #b1bac4 #cf222e #8c959f #6e40c9"
+_DARK = "#161b22 #3fb951 #d39922 #a371f7 #e3b342 #58a6fe #f0883e #56a396 #6e7681 #f85149 #8b949e #8957e5"
+COLOURS.update({f"k{i}": pair for i, pair in enumerate(zip(_LIGHT.split(), _DARK.split()))})
 TEXT, QUIET, LINE, GROUND, LIVE, RESERVED, OTHER = (COLOURS[name][0] for name in (
     "text", "quiet", "line", "ground", "live", "reserved", "other"))
 
@@ -48,7 +52,7 @@ def svg(figure, name, alone=False):
     text = text[text.index("<svg"):]
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.S)
     for key, (light, _) in COLOURS.items():
-        text = text.replace(light, f"var(--{key})")
+        text = re.sub(light + r"\b", f"var(--{key})", text)
     text = re.sub(r"\bid=\"|(?<=href=\"#)|(?<=url\(#)", lambda at: f"{at[0]}{name}-", text)
     text = re.sub(r" d=\"[^\"]*\"", lambda path: re.sub(r"(\d\.\d)\d+", r"\1", path[0]), text)
     text = re.sub(r"width=\"[\d.]+pt\" height=\"[\d.]+pt\"|height=\"[\d.]+pt\" width=\"[\d.]+pt\"", "", text, count=1)
@@ -127,4 +131,31 @@ def frontier(points, recorded, width, height=280):
                       textcoords="offset points", color=TEXT, fontsize=8, ha="right" if right else "left")
     axes.set_title("ms", color=QUIET)
     axes.set_xlabel("reserved, as a multiple of peak live")
+    return figure
+
+
+def copies(found):
+    """What bench copy measured: a panel for each way, a line for each number of links; dashed where memory was busy."""
+    figure = new(1080, 380, head=40)
+    figure.suptitle("Copies between the host and a GPU: GB/s against the size of a copy, medians of "
+                    f"{found['rounds']} rounds", x=0.02, y=0.97, ha="left", fontsize=12)
+    figure.subplots_adjust(wspace=0.18)
+    cases = found["cases"]
+    for axes, (way, title) in zip(figure.subplots(1, 3), (("down", "to the GPU"), ("up", "to the host"), ("both", "both at once"))):
+        for links in sorted({case["links"] for case in cases}):
+            rows = [case for case in cases if case["links"] == links]
+            colour, label = COLOURS[f"k{links}"][0], f"{links} link{'s' * (links > 1)}"
+            axes.plot([case["bytes"] for case in rows], [case[f"{way}_gbs"]["median"] for case in rows], color=colour,
+                      label=label, marker="o", markersize=2, gid=f"{way}-{links}")
+            if any("beside" in case for case in rows):
+                axes.plot([case["bytes"] for case in rows], [case["beside"][f"{way}_gbs"] for case in rows], color=colour,
+                          linestyle="--", gid=f"{way}-{links}-beside")
+        slowed = [case["beside"][f"{way}_memory_slowed_percent"] for case in cases if "beside" in case]
+        axes.set_xscale("log", base=2)
+        sizes = sorted({case["bytes"] for case in cases})
+        axes.set_xticks(sizes[::2], [tool.bytes_text(size) for size in sizes[::2]])
+        axes.minorticks_off()
+        axes.set_ylim(0)
+        axes.set_title(title + (f"; memory up to {max(slowed):.0f} % slower" if slowed else ""))
+        axes.legend(fontsize=8)
     return figure

@@ -7,7 +7,7 @@
  *
  * On the software device the driver's time is modelled, and not part of the other.
  */
-#include "tool/bench.h"
+#include "more.h"
 #include "tool/figure.h"
 #include "tool/latency.h"
 #include "tool/progress.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Patterns of bench worst that grow with the number of blocks. Some are what made one call
+ * Patterns of worst of bench-more that grow with the number of blocks. Some are what made one call
  * slow before, others are what a program might well do and nobody had in mind.
  */
-#include "tool/worst.h"
+#include "worst.h"
 
 #define KIB ((size_t)1 << 10)
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The calls of bench worst, each between two reads of the clock, and what is kept of them.
+ * The calls of worst of bench-more, each between two reads of the clock, and what is kept of them.
  * Whether something was mapped for a request is asked of the driver's figures, outside of the
  * time.
  */
-#include "tool/worst.h"
+#include "worst.h"
 
 #include <stdlib.h>
 #include <time.h>

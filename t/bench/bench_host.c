@@ -6,6 +6,8 @@
  *
  * On the software device locking costs nothing: beside it memory is touched by one thread.
  */
+#include "more.h"
+
 #include "base/json.h"
 #include "tool/bench_cuda.h"
 #include "tool/figure.h"

@@ -8,7 +8,7 @@
  * Of seven requests one is of up to 1 MiB, two of up to 4 and four of up to 64; which block goes
  * is chosen by a fixed sequence. Sizes are the steps of a full cycle through a range.
  */
-#include "tool/bench.h"
+#include "more.h"
 
 #include "base/json.h"
 #include "tool/figure.h"

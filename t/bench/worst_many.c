@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Patterns of bench worst that grow with the number of streams, of GPUs or of contexts. */
-#include "tool/worst.h"
+/* Patterns of worst of bench-more that grow with the number of streams, of GPUs or of contexts. */
+#include "worst.h"
 
 #define KIB ((size_t)1 << 10)
 

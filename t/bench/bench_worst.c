@@ -9,13 +9,12 @@
  * A pattern that took long is not played with more: what grows with the square would take
  * hours.
  */
-#include "tool/bench.h"
+#include "more.h"
 
 #include "base/json.h"
 #include "tool/figure.h"
 #include "tool/latency.h"
 #include "tool/progress.h"
-#include "tool/worst.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #define GLK_TOOL_WORST_H
 
 /*
- * What the patterns of bench worst work with: a context or more, room for as many blocks and
+ * What the patterns of worst of bench-more work with: a context or more, room for as many blocks and
  * streams as there are to be, and the longest calls of a round so far.
  *
  * Time is that of the thread on its processor, so that what else runs on the machine does not

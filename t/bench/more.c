@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * bench-more: what glakectl bench leaves to those who change the library. Sizes that never repeat,
+ * pinned memory of the host, KV caches, and the longest calls.
+ */
+#include "more.h"
+
+#include <getopt.h>
+
+static const struct bench_part *const parts[] = {
+	&bench_sizes, &bench_host, &bench_kv, &bench_worst};
+
+static const struct option options[] = {
+	{"driver", required_argument, NULL, 'd'},
+	{"conf", required_argument, NULL, 'c'},
+	{"rounds", required_argument, NULL, 'r'},
+	{"requests", required_argument, NULL, 'n'},
+	{"most", required_argument, NULL, 'm'},
+	{"size", required_argument, NULL, 's'},
+	{"json", no_argument, NULL, 'j'},
+	{"quiet", no_argument, NULL, 'q'},
+	{"help", no_argument, NULL, 'h'},
+	{0},
+};
+
+static const char help[] =
+	"usage: bench-more [OPTION]... [sizes] [host] [kv] [worst]\n"
+	"\n"
+	"  sizes  millions of sizes that never repeat: what the library keeps stays bounded\n"
+	"  host   pinned memory of the host: touched and locked at once, beside the driver's\n"
+	"  kv     sequences of a KV cache that grow, end, are forked and adopted, beside the\n"
+	"         driver\n"
+	"  worst  the longest free, request and time under the lock, against the number of\n"
+	"         blocks, streams, GPUs and contexts\n"
+	"\n"
+	"  -d, --driver auto|soft|cuda  what to run on (auto)\n"
+	"  -c, --conf KEY=VALUE         set a key of glake.conf(5); repeatable\n"
+	"  -r, --rounds N               how often each is measured (20; host, kv: 5; worst: 3)\n"
+	"  -n, --requests N             requests of sizes (7000000)\n"
+	"  -m, --most N                 worst without counts above N (1000000)\n"
+	"  -s, --size BYTES             of host (8GiB; on the software device 256MiB)\n"
+	"  -j, --json                   the report as JSON\n"
+	"  -q, --quiet                  no progress, no remarks\n"
+	"  -h, --help                   this text\n";
+
+int main(int argc, char **argv)
+{
+	static const struct bench_set set = {.command = "bench-more",
+		.help = help,
+		.options = options,
+		.parts = parts,
+		.count = sizeof(parts) / sizeof(parts[0])};
+
+	return glk_tool_finish(bench_run(&set, argc, argv));
+}

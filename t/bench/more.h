@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_BENCH_MORE_H
+#define GLK_BENCH_MORE_H
+
+/* The parts of bench-more, and what they measure. */
+#include "tool/bench.h"
+#include "worst.h"
+
+#define BENCH_SIZES_STEPS 8
+#define BENCH_WORST_ROWS  112
+
+extern const struct bench_part bench_sizes, bench_kv, bench_host, bench_worst;
+
+/* kv: what a KV cache costs, by the order of its lanes. */
+#define BENCH_KV_ROWS 8
+
+struct bench_kv {
+	const char *backend;
+	unsigned rounds;
+	struct bench_kv_order {
+		struct {
+			struct bench_range us, driver_us;
+		} row[BENCH_KV_ROWS];
+		uint64_t needed, held, shared; /* bytes */
+	} order[2];
+};
+
+/* sizes: requests whose sizes never repeat, and what the library keeps for them. */
+struct bench_sizes {
+	unsigned requests;
+	unsigned live;
+	struct bench_sizes_step {
+		unsigned requests; /* so far */
+		struct glake_stats stats;
+		uint64_t process_mappings, process_bytes; /* of addresses; 0: not known */
+		uint64_t calls; /* of the driver, in this step */
+		double ns;	/* a request, with the free before it */
+	} step[BENCH_SIZES_STEPS];
+	bool bounded; /* nothing grew by half in the second half */
+};
+
+/* worst: the longest calls, by patterns and what they may grow with. */
+struct bench_worst {
+	size_t rows;
+	struct bench_worst_row {
+		const char *pattern, *against;
+		unsigned count, rounds;
+		const char *skipped; /* why, or NULL */
+		bool has[WORST_FIGURES];
+		struct bench_range figure[WORST_FIGURES];
+		uint64_t calls;
+	} row[BENCH_WORST_ROWS];
+};
+
+#endif
