@@ -24,7 +24,6 @@
  *   managed.h   memory that the driver moves to who touches it
  *   stats.h     figures: memory, requests, driver calls
  *   figures.h   all figures by name, as JSON and for Prometheus
- *   board.h     the format of figures that a process shares with those who watch it
  *   guard.h     memory that the program writes where it should not
  *   map.h       the addresses of a GPU, and what lies in them
  *   refusal.h   why a request was refused, and what would have helped
@@ -43,7 +42,6 @@
  * sizeof the structure. The library reads and writes no byte beyond it, so old programs run
  * with a newer library; unknown bytes that are not zero are answered -E2BIG.
  */
-#include <glake/board.h>
 #include <glake/conf.h>
 #include <glake/context.h>
 #include <glake/copy.h>

@@ -640,7 +640,6 @@ static const struct glk_rpc_method methods[] = {
 	{"info", {0}, info},
 	{"stats", {"context"}, stats},
 	{"metrics", {"context"}, metrics},
-	{"board", {"interval"}, glk_method_board},
 	{"trim", {"context", "gpu", "keep"}, trim},
 	{"budget", {"context", "gpu", "bytes"}, budget},
 	{"map", {"context", "gpu", "from"}, glk_method_map},
@@ -703,26 +702,10 @@ static size_t answer(const char *line, size_t length, char *text, size_t size, v
 	return used;
 }
 
-/* The board of figures, which is about contexts as an answer is. */
-static int due(void *arg)
-{
-	int wait;
-
-	glk_served_answer();
-	wait = glk_served_board_due();
-	glk_served_answered();
-	return wait;
-}
-
-static void left(uint64_t asker, void *arg)
-{
-	glk_served_board_left(asker);
-}
-
 static int start(char *why)
 {
 	static const struct glk_wire_options options = {
-		.answer = answer, .left = left, .due = due, .thread_name = "glake-rpc"};
+		.answer = answer, .thread_name = "glake-rpc"};
 	struct glake_error record = {.sz = sizeof(record)};
 	int err = glk_rpc_init();
 
@@ -760,7 +743,6 @@ void glk_socket_end(struct glake *handle)
 	glk_lock(&starting);
 	if (is_open && glk_served_is_none()) {
 		glk_wire_end();
-		glk_served_board_end();
 		is_open = false;
 	}
 	glk_unlock(&starting);
@@ -770,5 +752,4 @@ void glk_socket_forked(void)
 {
 	is_open = false;
 	glk_served_forked();
-	glk_served_board_forked();
 }

@@ -37,16 +37,6 @@ void glk_served_add_process(struct glk_json *json);
 /* The last error of this thread, of the library, is the answer. */
 void glk_served_refuse(struct glk_rpc_call *call, int err);
 
-/*
- * board.c: the board of figures, of the thread that answers. What is due of it is done, and how
- * long it has time then, ms, or -1; somebody who may watch it is left; it is ended when there is no
- * such thread any more, and forgotten in a child.
- */
-int glk_served_board_due(void);
-void glk_served_board_left(uint64_t asker);
-void glk_served_board_end(void);
-void glk_served_board_forked(void);
-
 /* rpc.c: the first context opens the socket and the last closes it. Where there can be no socket a
  * warning says why. */
 void glk_socket_begin(struct glake *handle, const struct glk_context *context);
@@ -54,7 +44,6 @@ void glk_socket_end(struct glake *handle);
 void glk_socket_forked(void);
 
 /* Methods that stand with what they tell. */
-void glk_method_board(struct glk_rpc_call *call);
 void glk_method_map(struct glk_rpc_call *call);
 void glk_method_origins(struct glk_rpc_call *call);
 void glk_method_stack(struct glk_rpc_call *call);

@@ -21,18 +21,16 @@
 #define AT_ONCE	   256
 #define CONNECT_MS 1 /* a queue that is full is tried again */
 #define PART	   ((size_t)16 << 10)
-#define FDS	   253 /* the most that a message brings, SCM_MAX_FD of the kernel */
 
 struct talk {
 	struct process_answer *asked; /* NULL: none */
 	int fd;			      /* -1: it waits in front of a full queue */
 	int64_t until;
-	int passed; /* a descriptor that came with the answer; -1: none */
 	size_t sent, used, size;
 	char *answer;
 };
 
-static const struct talk nobody = {.fd = -1, .passed = -1};
+static const struct talk nobody = {.fd = -1};
 
 static int64_t now_ms(void)
 {
@@ -46,15 +44,8 @@ static void finish(struct talk *talk, int err, const char *why)
 	asked->err = err;
 	snprintf(asked->why, sizeof(asked->why), "%.*s", (int)sizeof(asked->why) - 1,
 		err ? why : "");
-	if (!err && talk->passed >= 0) {
-		asked->fd = talk->passed;
-		asked->socket = talk->fd;
-		talk->passed = talk->fd = -1;
-	}
 	if (talk->fd >= 0)
 		close(talk->fd);
-	if (talk->passed >= 0)
-		close(talk->passed);
 	free(talk->answer);
 	*talk = nobody;
 }
@@ -97,51 +88,6 @@ static void push(struct talk *talk)
 		finish(talk, -EPIPE, "it has ended, or does not answer this user");
 }
 
-/* Keeps the first descriptor of all that an answer brings. Whether it brings no more. */
-static bool take_fds(struct talk *talk, struct msghdr *message)
-{
-	bool one = !(message->msg_flags & MSG_CTRUNC);
-	struct cmsghdr *header = CMSG_FIRSTHDR(message);
-	int fd;
-
-	for (; header; header = CMSG_NXTHDR(message, header)) {
-		if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
-			continue;
-		for (size_t at = CMSG_LEN(0); at + sizeof(fd) <= header->cmsg_len;
-			at += sizeof(fd)) {
-			memcpy(&fd, (char *)header + at, sizeof(fd));
-			if (talk->passed < 0) {
-				talk->passed = fd;
-			} else {
-				close(fd);
-				one = false;
-			}
-		}
-	}
-	return one;
-}
-
-/* What has come, with the descriptor that it may bring; else -errno. */
-static ssize_t receive(struct talk *talk)
-{
-	struct iovec data = {talk->answer + talk->used, talk->size - talk->used};
-	struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
-	union {
-		struct cmsghdr header;
-		char room[CMSG_SPACE(FDS * sizeof(int))];
-	} control;
-	ssize_t got;
-
-	if (talk->asked->takes_fd) {
-		message.msg_control = &control;
-		message.msg_controllen = sizeof(control);
-	}
-	got = recvmsg(talk->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	if (got < 0)
-		return -errno;
-	return !talk->asked->takes_fd || take_fds(talk, &message) ? got : -EPROTO;
-}
-
 static void pull(struct talk *talk)
 {
 	ssize_t got;
@@ -161,13 +107,10 @@ static void pull(struct talk *talk)
 		talk->answer = more;
 		talk->size = size;
 	}
-	got = receive(talk);
-	if (got == -EAGAIN || got == -EINTR)
+	got = recv(talk->fd, talk->answer + talk->used, talk->size - talk->used,
+		MSG_DONTWAIT);
+	if (got < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	if (got == -EPROTO) {
-		finish(talk, -EPROTO, "it passes more than was asked for");
-		return;
-	}
 	if (got <= 0) {
 		finish(talk, -EPIPE, "it has ended, or does not answer this user");
 		return;
@@ -231,8 +174,6 @@ void process_ask_all(int room, struct process_answer *asked, int count)
 	struct talk talks[AT_ONCE];
 	int next = 0, most = most_at_once(), active;
 
-	for (int i = 0; i < count; i++)
-		asked[i].fd = asked[i].socket = -1;
 	for (int i = 0; i < most; i++)
 		talks[i] = nobody;
 	do {
@@ -240,7 +181,6 @@ void process_ask_all(int room, struct process_answer *asked, int count)
 			if (!talks[i].asked)
 				talks[i] = (struct talk){.asked = &asked[next++],
 					.fd = -1,
-					.passed = -1,
 					.until = now_ms() + PROCESS_ANSWER_MS};
 		active = attend(talks, most, room);
 	} while (active || next < count);

@@ -106,7 +106,7 @@ _glakectl()
 		kind=$(sed -n "/^\(usage\|  *glakectl\|  *\[\)/p" <<<"$help" |
 			if [[ -n $sub ]]; then grep " $sub "; else cat; fi)
 		_glakectl_offer -W "$(grep -o '\[[a-z]*[] ]' <<<"$kind" | tr -d '[] ')" -- "$text"
-		more=("${COMPREPLY[@]}")
+		more=("${COMPREPLY[@]}") COMPREPLY=()
 		case $kind in
 		*FILE* | *TRACE*) _glakectl_argument FILE "$text" ;;
 		*KEY*) _glakectl_argument KEY "$text" ;;

@@ -173,7 +173,7 @@ static int compare(const void *a, const void *b)
 	return one->pid < other->pid ? -1 : one->pid > other->pid;
 }
 
-int process_find_all(int room, struct process_answer *asked)
+static int find_all(int room, struct process_answer *asked)
 {
 	int again = openat(room, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), count = 0;
 	DIR *dir = again < 0 ? NULL : fdopendir(again);
@@ -186,15 +186,15 @@ int process_find_all(int room, struct process_answer *asked)
 		return count;
 	}
 	while (count < PROCESSES_MAX && (entry = readdir(dir))) {
-		asked[count] = (struct process_answer){
-			.pid = glk_wire_name_pid(entry->d_name), .fd = -1, .socket = -1};
+		asked[count] =
+			(struct process_answer){.pid = glk_wire_name_pid(entry->d_name)};
 		count += asked[count].pid != 0;
 	}
 	closedir(dir);
 	return count;
 }
 
-int process_take_answers(
+static int take_answers(
 	int room, struct process_answer *asked, int count, struct process **ret_list)
 {
 	struct process *list = calloc((size_t)count + 1, sizeof(*list));
@@ -212,7 +212,6 @@ int process_take_answers(
 			continue;
 		}
 		process->pid = asked[i].pid;
-		process->ns = asked[i].ns;
 		process->err = asked[i].err;
 		process->stats = asked[i].result;
 		memcpy(process->why, asked[i].why, sizeof(process->why));
@@ -232,7 +231,7 @@ int process_take_answers(
 int process_look(int room, const char *method, struct process **ret_list)
 {
 	struct process_answer *asked = calloc(PROCESSES_MAX + 1, sizeof(*asked));
-	int count = asked ? process_find_all(room, asked) : -ENOMEM;
+	int count = asked ? find_all(room, asked) : -ENOMEM;
 	char *question = question_of(method, NULL);
 
 	for (int i = 0; i < count; i++)
@@ -241,7 +240,7 @@ int process_look(int room, const char *method, struct process **ret_list)
 		count = -ENOMEM;
 	if (count >= 0) {
 		process_ask_all(room, asked, count);
-		count = process_take_answers(room, asked, count, ret_list);
+		count = take_answers(room, asked, count, ret_list);
 	}
 	if (count < 0)
 		glk_tool_say("no process can be asked: %s", strerror(-count));

@@ -19,7 +19,6 @@
 
 struct process {
 	pid_t pid;
-	int64_t ns; /* when its figures were gathered, by glk_clock_ns(); 0: when they were asked for */
 	int err;       /* of process_look: it does not answer, */
 	char why[160]; /* and this is why */
 	char program[64];
@@ -42,22 +41,13 @@ int process_look(int room, const char *method, struct process **ret_list);
 struct process_answer {
 	pid_t pid;
 	const char *question; /* a line */
-	/* It may pass a descriptor; then that and the connection are the caller's, else both -1. */
-	bool takes_fd;
-	int fd, socket;
-	int64_t ns; /* as of a process */
-	int err;    /* 0; as process_ask */
+	int err;	      /* 0; as process_ask */
 	char why[160];
 	struct json_object *result;
 };
 
 void process_ask_all(int room, struct process_answer *asked, int count);
 
-/* Who has a socket in the directory, into `asked` for PROCESSES_MAX; their count, or -errno. And the
- * list of process_look() of what they answered, whose sockets go if they have ended. */
-int process_find_all(int room, struct process_answer *asked);
-int process_take_answers(
-	int room, struct process_answer *asked, int count, struct process **ret_list);
 /* The result of an answer, or the words of its error in `why` of GLK_WIRE_WHY_MAX bytes. 0; -EPROTO;
  * -EREMOTEIO: it refuses; -ENXIO: for what the parameters name. */
 int process_read_answer(const char *answer, struct json_object **ret_result, char *why);

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * glakectl stat: the figures of a running process, once or again and again. It asks at the socket
- * of the process, which answers from its tables and stops for nothing; again and again, it reads a
- * board that the process writes.
+ * of the process, which answers from its tables and stops for nothing.
  */
 #include "tool/stat.h"
 
-#include "tool/board.h"
 #include "tool/process.h"
 #include "tool/tool.h"
 #include "wire/wire.h"
@@ -81,17 +79,7 @@ static void wait_for(int64_t ns)
 		;
 }
 
-/* Again and again from a board, where the process has one. */
-static int ask(const struct wanted *wanted, struct boards *boards, int room, pid_t pid,
-	struct json_object **ret_result, char *why)
-{
-	if (boards)
-		return boards_ask(boards, room, pid, ret_result, why);
-	return process_ask(room, pid, wanted->prometheus ? "metrics" : "stats", NULL,
-		ret_result, why);
-}
-
-static int watch(const struct wanted *wanted, struct boards *boards, int room, pid_t pid)
+static int watch(const struct wanted *wanted, int room, pid_t pid)
 {
 	char why[GLK_WIRE_WHY_MAX];
 	struct json_object *result;
@@ -100,7 +88,8 @@ static int watch(const struct wanted *wanted, struct boards *boards, int room, p
 	for (unsigned i = 0; !status; i++) {
 		if (i)
 			wait_for(wanted->interval);
-		err = ask(wanted, boards, room, pid, &result, why);
+		err = process_ask(room, pid, wanted->prometheus ? "metrics" : "stats",
+			NULL, &result, why);
 		if (err && i && (err == -ESRCH || err == -EPIPE)) {
 			glk_tool_say("process %d has ended, or closed its socket", pid);
 			return GLK_TOOL_OK;
@@ -162,17 +151,13 @@ static int show_refusals(const struct wanted *wanted, int room, pid_t pid)
 
 static int run(const struct wanted *wanted)
 {
-	bool often = wanted->interval && wanted->count != 1 && !wanted->prometheus;
-	struct boards *boards;
 	int room, status;
 	pid_t pid = process_find(wanted->name, &room);
 
 	if (!pid)
 		return GLK_TOOL_FAILED;
-	boards = often ? boards_new(wanted->interval) : NULL;
-	status = wanted->oom ? show_refusals(wanted, room, pid)
-			     : watch(wanted, boards, room, pid);
-	boards_free(boards);
+	status =
+		wanted->oom ? show_refusals(wanted, room, pid) : watch(wanted, room, pid);
 	close(room);
 	return status;
 }

@@ -6,7 +6,6 @@
  */
 #include "tool/top.h"
 
-#include "tool/board.h"
 #include "tool/process.h"
 #include "tool/tool.h"
 #include "wire/wire.h"
@@ -75,22 +74,17 @@ static int print(
 static int run_tables(
 	const struct options *options, int room, const struct top_wanted *wanted)
 {
-	struct boards *boards = boards_new(options->interval);
 	struct top_sample sample = {0};
-	int status = boards ? GLK_TOOL_OK : GLK_TOOL_FAILED;
-
-	if (!boards)
-		glk_tool_say("%s", strerror(ENOMEM));
+	int status = GLK_TOOL_OK;
 
 	for (unsigned i = 0; !status && (!options->count || i < options->count); i++) {
 		if (i)
 			wait_for(options->interval);
-		status = top_sample_take(boards, room, wanted, &sample)
+		status = top_sample_take(room, wanted, &sample)
 			? GLK_TOOL_FAILED
 			: print(options, &sample, !i);
 	}
 	top_sample_fini(&sample);
-	boards_free(boards);
 	return status;
 }
 

@@ -68,9 +68,7 @@ struct top_wanted {
 };
 
 /* Looks again. 0, or -errno after a message; then nothing is changed. */
-struct boards;
-int top_sample_take(struct boards *boards, int room, const struct top_wanted *wanted,
-	struct top_sample *sample);
+int top_sample_take(int room, const struct top_wanted *wanted, struct top_sample *sample);
 void top_sample_sort(struct top_sample *sample, enum top_sort sort);
 void top_sample_fini(struct top_sample *sample);
 

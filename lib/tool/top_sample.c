@@ -6,7 +6,6 @@
  */
 #include "base/clock.h"
 #include "base/parse.h"
-#include "tool/board.h"
 #include "tool/process.h"
 #include "tool/tool.h"
 #include "tool/top.h"
@@ -33,10 +32,8 @@ static struct top_row *add_row(
 		sample->room = room;
 	}
 	row = &sample->rows[sample->count++];
-	*row = (struct top_row){.pid = process->pid,
-		.gpu = gpu,
-		.ns = process->ns ? process->ns : sample->ns,
-		.err = process->err};
+	*row = (struct top_row){
+		.pid = process->pid, .gpu = gpu, .ns = sample->ns, .err = process->err};
 	memcpy(row->program, process->program, sizeof(row->program));
 	memcpy(row->why, process->why, sizeof(row->why));
 	return row;
@@ -133,17 +130,6 @@ static void compare_row(struct top_row *row, const struct top_row *before)
 	double seconds = before ? ((double)row->ns - (double)before->ns) / 1e9 : 0;
 	uint64_t asked;
 
-	/* its board was not written since */
-	if (before && !row->err && !before->err && row->ns == before->ns) {
-		row->known = before->known;
-		row->allocs_s = before->allocs_s;
-		row->misses_s = before->misses_s;
-		row->hit = before->hit;
-		for (size_t i = 0; i < row->rungs && i < before->rungs; i++)
-			row->rung[i].since = before->rung[i].since;
-		return;
-	}
-
 	if (row->gpu < 0 || !before || before->err || row->err ||
 		strcmp(row->program, before->program) || seconds <= 0 ||
 		row->allocs < before->allocs || row->hits < before->hits ||
@@ -188,12 +174,11 @@ static void compare(struct top_sample *sample, const struct top_sample *before)
 			gone->program);
 }
 
-int top_sample_take(struct boards *boards, int room, const struct top_wanted *wanted,
-	struct top_sample *sample)
+int top_sample_take(int room, const struct top_wanted *wanted, struct top_sample *sample)
 {
 	struct top_sample now = {0};
 	struct process *list = NULL;
-	int count = boards_look(boards, room, &list), err = 0;
+	int count = process_look(room, "stats", &list), err = 0;
 
 	if (count < 0)
 		return count;

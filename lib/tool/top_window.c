@@ -5,7 +5,6 @@
  * line of messages. Colour adds nothing that is not there without.
  */
 #include "base/clock.h"
-#include "tool/board.h"
 #include "tool/tool.h"
 #include "tool/top.h"
 
@@ -38,7 +37,6 @@ static const char *const help[] = {
 struct window {
 	struct top_sample sample;
 	struct top_wanted *wanted;
-	struct boards *boards;
 	int64_t interval;
 	int room;
 	bool paused, helps, ends;
@@ -161,10 +159,7 @@ static void say(struct window *w, const char *text)
 
 static int look(struct window *w)
 {
-	int err;
-
-	boards_pace(w->boards, w->interval);
-	err = top_sample_take(w->boards, w->room, w->wanted, &w->sample);
+	int err = top_sample_take(w->room, w->wanted, &w->sample);
 
 	if (err)
 		return err;
@@ -296,7 +291,6 @@ int top_window(int room, struct top_wanted *wanted, int64_t interval_ns, unsigne
 			term ? term : "");
 		return GLK_TOOL_FAILED;
 	}
-	w.boards = boards_new(interval_ns);
 	set_escdelay(50);
 	cbreak();
 	noecho();
@@ -307,7 +301,7 @@ int top_window(int room, struct top_wanted *wanted, int64_t interval_ns, unsigne
 		use_default_colors();
 		init_pair(1, COLOR_CYAN, -1);
 	}
-	for (unsigned i = 0; w.boards && !w.ends && !err && (!count || i < count); i++) {
+	for (unsigned i = 0; !w.ends && !err && (!count || i < count); i++) {
 		err = look(&w);
 		if (!err)
 			attend(&w);
@@ -315,9 +309,5 @@ int top_window(int room, struct top_wanted *wanted, int64_t interval_ns, unsigne
 	endwin();
 	delscreen(screen);
 	top_sample_fini(&w.sample);
-	if (!w.boards)
-		glk_tool_say("top: there is no memory");
-	err = err || !w.boards;
-	boards_free(w.boards);
 	return err ? GLK_TOOL_FAILED : GLK_TOOL_OK;
 }

@@ -53,14 +53,11 @@
 struct client {
 	int fd; /* one more than it is: 0 is none */
 	struct glk_wire_mark mark;
-	bool half;  /* it asks nothing more */
-	bool last;  /* nothing more is taken of it */
-	bool more;  /* there may be a whole question in `in` */
-	bool aside; /* its answer takes long: it is of the thread that gives it, */
-	bool gone;  /* which has found that it is to be left */
-	int pass;   /* a descriptor that goes with the answer, likewise */
-	struct glk_wire_mark pass_mark;
-	uint64_t number;
+	bool half;	 /* it asks nothing more */
+	bool last;	 /* nothing more is taken of it */
+	bool more;	 /* there may be a whole question in `in` */
+	bool aside;	 /* its answer takes long: it is of the thread that gives it, */
+	bool gone;	 /* which has found that it is to be left */
 	int64_t since;	 /* ns, when it took or gave something last */
 	size_t in_used;	 /* bytes of questions */
 	size_t out_used; /* of an answer */
@@ -94,10 +91,9 @@ static pthread_mutex_t descriptors = PTHREAD_MUTEX_INITIALIZER;
 static glk_atomic(bool) stopped;
 static glk_atomic(bool) is_given; /* the long answer */
 
-/* Of a thread that answers: who is answered; whether that takes long. How many have come. */
+/* Of a thread that answers: who is answered; whether that takes long. */
 static _Thread_local struct client *asking;
 static _Thread_local bool takes_long;
-static uint64_t come;
 
 static pthread_once_t hooks = PTHREAD_ONCE_INIT;
 
@@ -123,42 +119,18 @@ static short wants(const struct client *client)
 	return client->half || client->last ? 0 : POLLIN;
 }
 
-/* What is left of the answer; its first bytes take the descriptor with them. */
-static ssize_t send_some(const struct client *c)
-{
-	struct iovec data = {c->out + c->out_sent, c->out_used - c->out_sent};
-	struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
-	union {
-		struct cmsghdr header;
-		char room[CMSG_SPACE(sizeof(int))];
-	} control = {0};
-	int fd = c->pass - 1;
-
-	if (c->pass) {
-		message.msg_control = &control;
-		message.msg_controllen = sizeof(control.room);
-		control.header.cmsg_level = SOL_SOCKET;
-		control.header.cmsg_type = SCM_RIGHTS;
-		control.header.cmsg_len = CMSG_LEN(sizeof(fd));
-		memcpy(CMSG_DATA(&control.header), &fd, sizeof(fd));
-	}
-	return sendmsg(c->fd - 1, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
-/* False: it takes nothing any more, or what was to go with it has been closed by the program. */
+/* False: it takes nothing any more. */
 static bool flush(struct client *c, int64_t now_ns)
 {
 	ssize_t sent;
 
 	while (c->out_sent < c->out_used) {
-		if (c->pass && !glk_wire_is(c->pass - 1, &c->pass_mark))
-			return false;
-		sent = send_some(c);
+		sent = send(c->fd - 1, c->out + c->out_sent, c->out_used - c->out_sent,
+			MSG_NOSIGNAL | MSG_DONTWAIT);
 		if (sent < 0 && errno == EINTR)
 			continue;
 		if (sent < 0)
 			return errno == EAGAIN;
-		c->pass = 0;
 		c->out_sent += (size_t)sent;
 		c->since = now_ns;
 	}
@@ -209,7 +181,6 @@ static bool answer_next(struct client *c)
 		line = NULL;
 		length = 0;
 	}
-	c->pass = 0;
 	c->out_used = answer(line, length, c->out);
 	if (!line || !end) {
 		c->in_used = 0;
@@ -259,7 +230,7 @@ static void leave(struct client *client)
 	}
 	client->fd = 0;
 	if (server.options.left)
-		server.options.left(client->number, server.options.arg);
+		server.options.left(server.options.arg);
 	madvise(client->in, PER_CLIENT, MADV_DONTNEED);
 }
 
@@ -304,7 +275,6 @@ static int take_next(void)
 	*client = (struct client){.fd = fd + 1,
 		.mark = glk_wire_mark_of(fd),
 		.since = glk_clock_ns(),
-		.number = ++come,
 		.in = room,
 		.out = room + GLK_WIRE_QUESTION_MAX};
 	return 0;
@@ -320,17 +290,6 @@ static bool greet(bool *ret_retry)
 	pthread_mutex_unlock(&descriptors);
 	*ret_retry = err && err != EAGAIN && err != ECONNABORTED && err != EINTR;
 	return !err || err == ECONNABORTED || err == EINTR;
-}
-
-void glk_wire_pass(int fd)
-{
-	asking->pass = fd + 1;
-	asking->pass_mark = glk_wire_mark_of(fd);
-}
-
-uint64_t glk_wire_asker(void)
-{
-	return asking->number;
 }
 
 static void attend(struct client *client, short events)
@@ -383,16 +342,6 @@ static bool are_gone(void)
 	gone = !is_ours(server.listener) || !is_ours(server.wake);
 	pthread_mutex_unlock(&descriptors);
 	return gone;
-}
-
-/* Does what is due, not while the process ends; for how long to wait then, ms. */
-static int do_due(int most)
-{
-	int wait = -1;
-
-	if (server.options.due && !glk_load_relaxed(&stopped))
-		wait = server.options.due(server.options.arg);
-	return wait < 0 || wait > most ? most : wait;
 }
 
 void glk_wire_takes_long(void)
@@ -453,9 +402,9 @@ static void *serve(void *arg)
 				.events = wants(&server.clients[i])};
 		}
 		if (glk_wire_poll(polled, count,
-			    do_due(more		    ? 0
-					    : retry ? RETRY_MS
-						    : LOOK_MS)) < 0)
+			    more	    ? 0
+				    : retry ? RETRY_MS
+					    : LOOK_MS) < 0)
 			continue;
 		if (are_gone())
 			break;

@@ -75,23 +75,15 @@ bool glk_wire_may(uid_t peer, uid_t own);
 typedef size_t (*glk_wire_answer_fn)(
 	const char *line, size_t length, char *answer, size_t size, void *arg);
 
-/* What goes with the answer that is being given, for the function that gives it: a descriptor, which
- * stays its own and open until the client has it or is left; and who asks, a number that no other
- * client of this process has. */
-void glk_wire_pass(int fd);
-uint64_t glk_wire_asker(void);
-/* Likewise: the answer takes long. Another thread serves the others meanwhile, which is there until
+/* For the function that gives an answer: it takes long. Another thread serves the others meanwhile, which is there until
  * both are done; a second such answer has none, and holds them up. */
 void glk_wire_takes_long(void);
 
 struct glk_wire_options {
 	glk_wire_answer_fn answer;
-	/* NULL, or: a client is left, by its number. Called by the thread of the server, and must
-	 * take no lock and call nothing here. */
-	void (*left)(uint64_t asker, void *arg);
-	/* NULL, or: what is due besides answers is done. Called by the thread of the server, again
-	 * after so many ms as it returns, or earlier; -1: whenever. */
-	int (*due)(void *arg);
+	/* NULL, or: a client is left. Called by the thread of the server, and must take no lock and
+	 * call nothing here. */
+	void (*left)(void *arg);
 	void *arg;
 	const char *thread_name;
 	/* ms; 0: half a minute, and five seconds. */

@@ -46,7 +46,6 @@ FACES = {
     "cache/survey.h",  # what figures are made of
     "cache/bin/hit.h",  # inlined into the public functions
     "watch/counter.h",
-    "watch/board.h",
     "watch/figures.h",
     "watch/rpc.h",
     "watch/watch.h",

@@ -118,7 +118,6 @@ FORMS = {
     "resume": MOVED,
     "trace.start": "context file",
     "trace.stop": "context file",
-    "board": "board size_bytes passed",
     "map": "context gpu serial moves reserved_bytes next runs",
     "refusals": "context gpu text",
     "kv": "context gpu caches",

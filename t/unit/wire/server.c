@@ -20,6 +20,18 @@
 #define CHILD_SERVES 1
 #endif
 
+/* Whether the other end has gone, within the patience of a test. */
+static bool has_gone(int fd)
+{
+	struct pollfd polled = {.fd = fd, .events = POLLIN};
+	static char rest[1 << 16];
+
+	while (poll(&polled, 1, PATIENCE) > 0)
+		if (recv(fd, rest, sizeof(rest), MSG_DONTWAIT) <= 0)
+			return true;
+	return false;
+}
+
 static sem_t inside, go_on, inside_long, long_on;
 
 /* Says it back, or what the first letter asks for. */

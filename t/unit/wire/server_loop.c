@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The thread that answers: who has many questions and who has a long one hold up nobody, an answer may
- * bring a descriptor, and what is due besides is done.
+ * The thread that answers: who has many questions and who has a long one hold up nobody.
  */
 #include "server_rig.h"
 
@@ -10,7 +9,6 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
-#include <sys/mman.h>
 
 #define QUICK                                                                            \
 	INT64_C(250000000) /* ns, half of how long the thread waits before it looks around */
@@ -18,8 +16,7 @@
 static sem_t inside, go_on, inside_long, long_on;
 static char order[256]; /* of what was answered, a letter each */
 static pthread_mutex_t ordering = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic int passed = -1; /* what goes with an answer */
-static _Atomic int lefts, dues;
+static _Atomic int lefts;
 
 static size_t echo(const char *line, size_t length, char *answer, size_t size, void *arg)
 {
@@ -31,9 +28,6 @@ static size_t echo(const char *line, size_t length, char *answer, size_t size, v
 		strncat(order, line, 1);
 	pthread_mutex_unlock(&ordering);
 	switch (length ? *line : 0) {
-	case 'D':
-		glk_wire_pass(passed);
-		break;
 	case 'L':
 		glk_wire_takes_long();
 		sem_post(&inside_long);
@@ -53,17 +47,10 @@ static size_t echo(const char *line, size_t length, char *answer, size_t size, v
 	return (size_t)snprintf(answer, size, "=%.*s\n", (int)length, line);
 }
 
-static void left(uint64_t asker, void *arg)
+static void left(void *arg)
 {
 	(void)arg;
-	lefts += asker != 0;
-}
-
-static int due(void *arg)
-{
-	(void)arg;
-	dues++;
-	return 1;
+	lefts++;
 }
 
 /* One who has many questions, and another who has one: that is not the last to be answered. */
@@ -188,47 +175,10 @@ static void test_behind(void)
 	glk_wire_end();
 }
 
-static void test_pass(void)
-{
-	union {
-		struct cmsghdr header;
-		char room[CMSG_SPACE(8 * sizeof(int))];
-	} control;
-	char text[16] = "";
-	struct iovec data = {text, sizeof(text) - 1};
-	struct msghdr message = {.msg_iov = &data,
-		.msg_iovlen = 1,
-		.msg_control = &control,
-		.msg_controllen = sizeof(control)};
-	int fd = join(), before = dues, got = -1;
-
-	passed = memfd_create("passed", MFD_CLOEXEC);
-	if (passed < 0 || write(passed, "yes", 3) != 3 || send(fd, "D\n", 2, 0) != 2)
-		ok(false, "send");
-	is_int(recvmsg(fd, &message, MSG_CMSG_CLOEXEC), 3, "an answer");
-	is_str(text, "=D\n", "comes as ever");
-	is_int((int64_t)control.header.cmsg_len, CMSG_LEN(sizeof(int)),
-		"with a descriptor");
-	memcpy(&got, CMSG_DATA(&control.header), sizeof(got));
-	is_int(pread(got, text, 3, 0), 3, "which is there");
-	has_str(text, "yes", "and is what was passed");
-	close(got);
-	says(fd, "e\n", "=e", "the next has none");
-	close(passed);
-	if (send(fd, "D\n", 2, 0) != 2)
-		ok(false, "send");
-	ok(has_gone(fd),
-		"one that is closed before is not passed, nor what has its number");
-	close(fd);
-	while (dues < before + 3)
-		sched_yield();
-	ok(true, "what is due is done meanwhile");
-}
-
 int main(void)
 {
 	const struct glk_wire_options options = {
-		.answer = echo, .left = left, .due = due, .thread_name = "wire-test"};
+		.answer = echo, .left = left, .thread_name = "wire-test"};
 
 	tap_plan_later();
 	rig_begin();
@@ -242,7 +192,6 @@ int main(void)
 		"in the directory of its user");
 	test_turns();
 	test_long();
-	test_pass();
 	glk_wire_end();
 	test_behind();
 	close(room);

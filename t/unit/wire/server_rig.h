@@ -47,16 +47,4 @@ static void goes_on(int fd, const char *expected, const char *what)
 	is_str(answer, expected, what);
 }
 
-/* Whether the other end has gone, within the patience of a test. */
-static bool has_gone(int fd)
-{
-	struct pollfd polled = {.fd = fd, .events = POLLIN};
-	static char rest[1 << 16];
-
-	while (poll(&polled, 1, PATIENCE) > 0)
-		if (recv(fd, rest, sizeof(rest), MSG_DONTWAIT) <= 0)
-			return true;
-	return false;
-}
-
 #endif
