@@ -45,16 +45,24 @@ static void print_help(void)
 	     "Commands:");
 	for (size_t i = 0; i < COMMANDS; i++)
 		printf("  %-8s  %s\n", commands[i].name, commands[i].help);
-	puts("\n'glakectl COMMAND --help' lists the options of a command; see glakectl(1).\n"
+	puts("\n'glakectl help COMMAND' lists the options of a command; see glakectl(1).\n"
 	     "Exit status: 0 done, 1 failed, 2 wrong usage.");
 }
 
 static int run(int argc, char **argv)
 {
-	const char *name = argc > 1 ? argv[1] : NULL;
+	static char help_word[] = "--help";
+	const char *name = argc > 1 ? argv[1] : NULL, *best = NULL;
 
 	if (!name)
 		return glk_tool_usage("", "a command is missing");
+	if (!strcmp(name, "help") && argc > 2) {
+		/* help COMMAND is COMMAND --help */
+		argv[1] = argv[2];
+		argv[2] = help_word;
+		argv[3] = NULL;
+		return run(3, argv);
+	}
 	if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
 		print_help();
 		return GLK_TOOL_OK;
@@ -76,6 +84,10 @@ static int run(int argc, char **argv)
 	}
 	if (name[0] == '-')
 		return glk_tool_usage("", "unknown option '%s'", name);
+	for (size_t i = 0; i < COMMANDS; i++)
+		best = glk_tool_nearest(name, commands[i].name, best);
+	if (best)
+		return glk_tool_usage("", "unknown command '%s', is it %s", name, best);
 	return glk_tool_usage("", "unknown command '%s'", name);
 }
 

@@ -11,8 +11,11 @@
 #include <glake/context.h>
 
 #include <getopt.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define WORD_MAX 32 /* of a word that is misspelt */
 
 /* Makes the short form ":hqV..." that getopt wants from the table of long options. */
 static void short_options(const struct option *options, char *buffer, size_t size)
@@ -30,6 +33,62 @@ static void short_options(const struct option *options, char *buffer, size_t siz
 	buffer[at] = '\0';
 }
 
+/* Letters to be changed, added, left out or swapped with the next; more than `most` is `most` + 1. */
+static unsigned distance(const char *a, const char *b, unsigned most)
+{
+	unsigned rows[3][WORD_MAX + 1] = {0}, la = (unsigned)strlen(a),
+				    lb = (unsigned)strlen(b);
+
+	if (la > WORD_MAX || lb > WORD_MAX)
+		return most + 1;
+	for (unsigned j = 0; j <= lb; j++)
+		rows[0][j] = j;
+	for (unsigned i = 1; i <= la; i++) {
+		unsigned *now = rows[i % 3], *last = rows[(i + 2) % 3];
+		const unsigned *before = rows[(i + 1) % 3];
+
+		now[0] = i;
+		for (unsigned j = 1; j <= lb; j++) {
+			unsigned least = last[j - 1] + (a[i - 1] != b[j - 1]);
+
+			least = last[j] + 1 < least ? last[j] + 1 : least;
+			least = now[j - 1] + 1 < least ? now[j - 1] + 1 : least;
+			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] &&
+				a[i - 2] == b[j - 1] && before[j - 2] + 1 < least)
+				least = before[j - 2] + 1;
+			now[j] = least;
+		}
+	}
+	return rows[la % 3][lb];
+}
+
+const char *glk_tool_nearest(const char *word, const char *name, const char *best)
+{
+	unsigned most = (unsigned)strlen(word) / 3 + 1, far = distance(word, name, most);
+
+	if (far > most || far >= strlen(name) ||
+		(best && distance(word, best, most) <= far))
+		return best;
+	return name;
+}
+
+/* A long option as it was typed. */
+static void say_unknown(
+	const char *command, const char *typed, const struct option *options)
+{
+	const char *equals = strchr(typed, '='), *best = NULL;
+	char word[WORD_MAX + 1];
+
+	snprintf(word, sizeof(word), "%.*s",
+		equals ? (int)(equals - typed) - 2 : WORD_MAX, typed + 2);
+	for (; options->name; options++)
+		best = glk_tool_nearest(word, options->name, best);
+	if (best)
+		glk_tool_usage(command, "unknown option '%s', is it --%s", typed, best);
+	else
+		glk_tool_usage(command, "unknown option '%s'", typed);
+}
+
 int glk_tool_option(int argc, char **argv, const struct option *options)
 {
 	char shorts[64];
@@ -42,7 +101,7 @@ int glk_tool_option(int argc, char **argv, const struct option *options)
 		glk_tool_usage(
 			argv[0], "option '%s' needs an argument", argv[optind - 1]);
 	else if (c == '?' && !optopt)
-		glk_tool_usage(argv[0], "unknown option '%s'", argv[optind - 1]);
+		say_unknown(argv[0], argv[optind - 1], options);
 	else if (c == '?' && strchr(argv[optind - 1], '='))
 		glk_tool_usage(argv[0], "'%s': it takes no argument", argv[optind - 1]);
 	else if (c == '?')

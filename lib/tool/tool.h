@@ -69,6 +69,9 @@ int glk_tool_usage(const char *command, const char *format, ...)
  */
 int glk_tool_option(int argc, char **argv, const struct option *options);
 
+/* Of a name and the best one so far, or NULL, what a misspelt word may have been meant to be. */
+const char *glk_tool_nearest(const char *word, const char *name, const char *best);
+
 /* The record of the last failed call, as "what: sentence (class)". */
 void glk_tool_say_error(const char *what, int err);
 

@@ -56,6 +56,23 @@ def check_report():
     has(run.stdout.decode(), "# live", "with a chart all the same")
 
 
+def check_misspelt():
+    """A word that is near to one that there is is told with it; the help of a command by its name."""
+    for words, meant in ((("repaly",), "'repaly', is it replay"), (("replay", "--limt", "1"), "'--limt', is it --limit"),
+                         (("stat", "--inteval=3"), "'--inteval=3', is it --interval"), (("tarce", "show"), "is it trace"),
+                         (("report", "--ouput", "x"), "'--ouput', is it --output")):
+        run = tool(*words)
+        equal((run.returncode, run.stdout), (2, b""), f"{' '.join(words)} is wrong")
+        has(run.stderr.decode(), meant, "and it says what may have been meant")
+    for words in (("xyzzy",), ("replay", "--xyzzy"), ("x" * 5000,), ("replay", "--" + "x" * 5000)):
+        run = tool(*words)
+        equal(run.returncode, 2, "what is near to nothing is wrong too")
+        ok(b"is it" not in run.stderr, "and nothing was meant", run.stderr)
+    for command in ("replay", "trace", "report"):
+        equal(tool("help", command).stdout, tool(command, "--help").stdout, f"help {command}")
+    equal(tool("help", "xyzzy").returncode, 2, "of no command there is none")
+
+
 def check_contents():
     """What report and draw show: the timeline ends where the replay does, all blocks have a size and a stream."""
     run = tool("replay", "-q", "-d", "soft", "-r", "2", "--json", "--contents", TRACE)
@@ -176,6 +193,7 @@ def main():
         check_usage()
         check_report()
         check_contents()
+        check_misspelt()
         check_several(folder)
         check_limits(folder)
         check_threads(folder)

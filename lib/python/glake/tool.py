@@ -6,6 +6,7 @@ appear when they are whole.
 """
 
 import contextlib
+import difflib
 import getopt
 import gzip
 import json
@@ -51,8 +52,9 @@ def options(command, text, words, fewest=1, most=1):
                                         [name + "=" * bool(takes) for _, name, takes in rows])
     except getopt.GetoptError as error:
         name = ("-" if len(error.opt) == 1 else "--") + error.opt
+        near = difflib.get_close_matches(error.opt, [name for _, name, _ in rows], 1)
         raise usage(command, f"option '{name}' needs an argument" if "requires" in error.msg
-                    else f"unknown option '{name}'") from None
+                    else f"unknown option '{name}'" + "".join(f", is it --{one}" for one in near)) from None
     given = {}
     for name, value in found:
         given.setdefault(shorts.get(name, name[2:]), []).append(value)
