@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 
 from tap import TOOL, done, equal, has, ok, start
@@ -78,11 +79,26 @@ def elsewhere():
             ok(done_.returncode == 0, f"beside it, by {os.path.basename(name)}", done_.stderr)
 
 
+def of_a_wheel():
+    """The Python of the environment that a wheel lies in is the one that glakectl finds."""
+    with tempfile.TemporaryDirectory(prefix="glake-parts-") as folder:
+        script, python = os.path.join(folder, "glakectl"), os.path.join(folder, "bin", "python3")
+        with open(script, "w", encoding="ascii") as file:
+            file.write("#!/bin/sh\ncommand -v python3\n")
+        os.chmod(script, 0o755)
+        os.mkdir(os.path.dirname(python))
+        os.symlink(sys.executable, python)
+        done_ = run(python, "-c", "import sys; sys.path.insert(0, sys.argv[1]); from glake import library; "
+                    "library.BESIDE = sys.argv[2]; library.tool()", os.path.join(HERE, "../python"), folder)
+        equal((done_.returncode, done_.stdout), (0, python + "\n"), "a wheel's glakectl finds its own Python")
+
+
 def main():
     start()
     beside()
     of_python()
     elsewhere()
+    of_a_wheel()
     done()
 
 

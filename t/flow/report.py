@@ -134,7 +134,7 @@ def check_targets(folder):
         equal([row["target"] for row in points], [None, *sorted({*others[1:], target})],
               f"target {target}: the points")
         equal([row["target"] for row in points if row["configured"]], [target], "it is marked")
-    page, _ = report(folder, small, "-c", "policy.target=1.005")
+    page, _ = report(folder, small, "-f", "yes", "-c", "policy.target=1.005")
     rows = page.tables["Reserved memory and driver time"]
     equal([row[0] for row in rows if "as configured" in row[0]],
           ["glake, target x1.005, as configured"], "in the table too")

@@ -34,7 +34,7 @@ HOLDS = {
                     "/usr/share/bash-completion/completions/glakectl",
                     "/usr/share/zsh/vendor-completions/_glakectl"],
     "python3-glake": [*(f"/usr/lib/python3/dist-packages/glake/{path.name}"
-                        for path in (SOURCE / "lib" / "python" / "glake").glob("*.py")),
+                        for path in (SOURCE / "lib" / "python" / "glake").glob("*.*")),
                       r"/usr/lib/[^/]+/libglake-torch\.so\.0", "/usr/share/glake/torch_allocator.cc",
                       "/usr/share/glake/torch_host.cc", "/usr/share/glake/torch_pools.hpp",
                       "/usr/share/glake/torch_watch.hpp",

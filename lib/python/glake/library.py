@@ -219,6 +219,8 @@ def info():
 def tool():
     """glakectl, where it came with a wheel."""
     path = os.path.join(BESIDE, "glakectl")
+    # what it has of Python is for this one, whether or not its environment was entered
+    os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", os.defpath)
     try:
         os.execv(path, [path, *sys.argv[1:]])
     except OSError as error:
