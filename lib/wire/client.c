@@ -8,6 +8,8 @@
 #include "wire/wire.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,7 +41,8 @@ static int say(int err, char *why)
 	return err;
 }
 
-static int check_peer(int room, int fd, struct glk_wire_peer *ret_peer)
+/* `room`: the directory, whose owner the other one is, or, if `service`, root. */
+static int check_peer(int room, int fd, bool service, struct glk_wire_peer *ret_peer)
 {
 	struct glk_wire_peer peer;
 	struct stat s;
@@ -49,13 +52,14 @@ static int check_peer(int room, int fd, struct glk_wire_peer *ret_peer)
 		err = -errno;
 	if (err)
 		return err;
-	if (!glk_wire_may(peer.uid, s.st_uid) || peer.uid != s.st_uid)
+	if (!glk_wire_may(peer.uid, s.st_uid) || (!service && peer.uid != s.st_uid) ||
+		(service && s.st_mode & (S_IWGRP | S_IWOTH)))
 		return -EPERM;
 	*ret_peer = peer;
 	return 0;
 }
 
-int glk_wire_connect(int room, const char *name, int timeout_ms, int *ret_fd,
+static int dial(int room, const char *name, int type, int timeout_ms, int *ret_fd,
 	struct glk_wire_peer *ret_peer, char *why)
 {
 	/* a queue that is full holds connect(2) up for so long */
@@ -65,7 +69,7 @@ int glk_wire_connect(int room, const char *name, int timeout_ms, int *ret_fd,
 
 	if (!glk_wire_address(room, name, &address))
 		return say(-ENAMETOOLONG, why);
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return say(-errno, why);
 	if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)))
@@ -79,13 +83,37 @@ int glk_wire_connect(int room, const char *name, int timeout_ms, int *ret_fd,
 			err = -errno;
 	}
 	if (!err)
-		err = check_peer(room, fd, ret_peer);
+		err = check_peer(room, fd, type == SOCK_SEQPACKET, ret_peer);
 	if (err) {
 		close(fd);
 		return say(err, why);
 	}
 	*ret_fd = fd;
 	return 0;
+}
+
+int glk_wire_connect(int room, const char *name, int timeout_ms, int *ret_fd,
+	struct glk_wire_peer *ret_peer, char *why)
+{
+	return dial(room, name, SOCK_STREAM, timeout_ms, ret_fd, ret_peer, why);
+}
+
+int glk_wire_dial(const char *path, int timeout_ms, int *ret_fd,
+	struct glk_wire_peer *ret_peer, char *why)
+{
+	const char *name = strrchr(path, '/');
+	char folder[PATH_MAX];
+	int room, err;
+
+	if (!name || name - path >= PATH_MAX - 1)
+		return say(-EINVAL, why);
+	snprintf(folder, sizeof(folder), "%.*s", (int)(name - path) + 1, path);
+	room = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (room < 0)
+		return say(errno == ENOENT ? -ESRCH : -errno, why);
+	err = dial(room, name + 1, SOCK_SEQPACKET, timeout_ms, ret_fd, ret_peer, why);
+	close(room);
+	return err;
 }
 
 /* Until there is something to do, or the time is up. */

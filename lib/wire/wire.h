@@ -111,6 +111,12 @@ void glk_wire_end(void);
 int glk_wire_connect(int room, const char *name, int timeout_ms, int *ret_fd,
 	struct glk_wire_peer *ret_peer, char *why);
 /*
+ * The same to a socket of frames (below) anywhere, of the owner of its directory or of root. -EPERM also where others
+ * may have put it there.
+ */
+int glk_wire_dial(const char *path, int timeout_ms, int *ret_fd,
+	struct glk_wire_peer *ret_peer, char *why);
+/*
  * Sends a line, which ends with its newline, and receives one, which ends with a zero instead.
  * 0; -EPIPE (it has ended, or does not want to talk); -ETIMEDOUT; -EMSGSIZE (longer than `size`);
  * -EPROTO (more than a line).
