@@ -297,6 +297,42 @@ GLAKE_EXPORT int glake_mirror_end(struct glake *ctx, struct glake_mirror *mirror
  */
 GLAKE_EXPORT int glake_peer_access(struct glake *ctx, int device, int peer, int on);
 
+/*
+ * Where share.broker names a broker (glaked), several processes share a GPU by its leave: each makes and gives back its
+ * memory itself, and asks before. Who is short has it ask others for what lies idle with them.
+ */
+enum glake_lease_state {
+	GLAKE_LEASE_NONE = 0, /* no broker is configured */
+	GLAKE_LEASE_HERE = 1, /* the broker gives leave */
+	GLAKE_LEASE_AWAY =
+		2, /* it is away, and requests for more memory wait for it (share.wait) */
+	GLAKE_LEASE_ALONE = 3, /* it has been away for that long: see share.require */
+};
+
+/* The lease of one GPU. Bytes; all 0 without a broker. */
+struct glake_lease {
+	size_t sz;  /* sizeof(struct glake_lease) */
+	int state;  /* enum glake_lease_state */
+	int helper; /* not 0: a thread hears what the broker asks for; else requests that want the driver do */
+	uint64_t leased;    /* what the context may hold */
+	uint64_t left;	    /* of that, what it does not hold */
+	uint64_t least;	    /* what it is guaranteed */
+	uint64_t most;	    /* what it may have */
+	uint64_t asked;	    /* times that it was asked to give, so far */
+	uint64_t given;	    /* bytes that it gave back, so far */
+	uint64_t refused;   /* times that it was refused more, so far */
+	uint64_t waited_ns; /* that requests waited in line for others, so far */
+};
+
+/*
+ * Tells the lease of a GPU.
+ *
+ * Returns 0, or -EINVAL (unknown device, NULL, sz not set), -E2BIG, -ESTALE, -ENODEV (in a forked child).
+ * Thread: any. Blocks: for an answer of the broker that another thread waits for, a second at most. Driver calls: none.
+ */
+GLAKE_EXPORT int glake_lease_get(
+	struct glake *ctx, int device, struct glake_lease *ret_lease);
+
 GLAKE_END_DECLS
 
 #endif

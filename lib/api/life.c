@@ -78,6 +78,15 @@ static int end_caches(struct glk_context *context, int made, size_t *ret_live)
 	return err;
 }
 
+/* A broker wants memory for others: what lies idle of a GPU goes. */
+static void give_way(void *of, int device, uint64_t bytes)
+{
+	struct glk_cache *cache = &((struct glk_context *)of)->caches[device];
+	uint64_t held = glk_load_relaxed(&cache->node->held), released;
+
+	glk_cache_trim_gpu(cache, held > bytes ? held - bytes : 0, &released);
+}
+
 static int make_caches(struct glk_context *context)
 {
 	int ids[GLK_NODES_MAX / 2], made, err;
@@ -130,6 +139,7 @@ static int take_down(struct glk_context *context, size_t *ret_live)
 {
 	int err, failed;
 
+	glk_lessee_stop(context->lessee);
 	glk_trace_close(glk_load_relaxed(&context->trace), glk_clock_ns());
 	while (context->stopped_count)
 		glk_trace_close(context->stopped[--context->stopped_count], 0);
@@ -139,6 +149,8 @@ static int take_down(struct glk_context *context, size_t *ret_live)
 	err = end_caches(context, context->devices, ret_live);
 	glk_pool_fini(&context->pool);
 	failed = glk_drv_close(context->drv);
+	/* all memory is with the driver */
+	glk_lessee_free(context->lessee);
 	glk_region_free(context, sizeof(*context));
 	return err ? err : failed;
 }
@@ -196,6 +208,8 @@ int glake_open(const struct glake_options *options, struct glake **ret_ctx)
 	if (err)
 		goto driver;
 	start_trace(context);
+	err = glk_lessee_new(
+		&context->pool, &context->conf, give_way, context, &context->lessee);
 	for (int i = 0; i < context->devices && !err; i++)
 		err = glk_guard_set(&context->caches[i], context->conf.guard_mode,
 			(uint64_t)context->conf.guard_rate);

@@ -5,6 +5,7 @@
 #include "api/context.h"
 #include "base/cancel.h"
 #include "base/error.h"
+#include "base/sized.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -347,4 +348,20 @@ int glake_mirror_end(struct glake *ctx, struct glake_mirror *mirror)
 		err = glk_mirror_end(&context->caches[i].imports, mirror);
 	glk_cancel_restore(cancel);
 	return unknown(err);
+}
+
+int glake_lease_get(struct glake *ctx, int device, struct glake_lease *ret_lease)
+{
+	struct glake_lease lease = {.sz = sizeof(lease)};
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err = glk_context_device(ctx, device, &context, &cache);
+
+	if (err)
+		return err;
+	err = glk_sized_out(ret_lease, &lease, sizeof(lease));
+	if (err)
+		return err;
+	glk_lessee_get(context->lessee, device, &lease);
+	return glk_sized_out(ret_lease, &lease, sizeof(lease));
 }

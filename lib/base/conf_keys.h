@@ -353,6 +353,36 @@ GLK_KEY(share, keep, SIZE, share_keep, "1GiB", 0, 16 * GLK_TIB, "",
 	"that owns it gives it back to the driver, or ends; while this process is stopped it is held. With 0 "
 	"all is unmapped when it is closed.")
 
+GLK_KEY(share, broker, TEXT, share_broker, "", 0, 0, "",
+	"The socket of the broker (glaked) that gives leave for memory of GPUs, so that several processes share "
+	"them: a path, or user for that of one that the same user runs. With nothing the process is on its own. "
+	"Memory is made and given back by the process itself; what it may hold is asked for in portions of "
+	"share.chunk, never on a hit.")
+GLK_KEY(share, chunk, SIZE, share_chunk, "256MiB", 2 * GLK_MIB, 16 * GLK_TIB, "",
+	"Leave that is asked for at a time, if the broker has so much. Twice as much may be left over before "
+	"some of it goes back.")
+GLK_KEY(share, helper, BOOL, share_helper, "yes", 0, 0, "",
+	"Whether a thread of the library hears when the broker asks for memory that others want, and gives back "
+	"what lies idle. With no that waits for the next request that wants the driver, and a process that makes "
+	"none keeps what it has.")
+GLK_KEY(share, least, SHARE, share_least, "0", 0, 16 * GLK_TIB, "",
+	"Memory of each GPU that the broker is to guarantee: no other process is given it, and below it the "
+	"process is not asked to give. Bytes, or a part of the GPU's memory. What the broker's own "
+	"configuration says here is the most that any process is guaranteed.")
+GLK_KEY(share, most, SHARE, share_most, "0", 0, 16 * GLK_TIB, "",
+	"Most memory of each GPU that the broker is to give leave for; 0 for all that it has. Likewise, "
+	"for every process where the broker's own configuration says it.")
+GLK_KEY(share, require, BOOL, share_require, "no", 0, 0, "",
+	"Whether requests for more memory are refused while the broker has been gone, or silent, for "
+	"share.wait. With no the process goes on as if there were none, and tells the broker what it "
+	"holds when it is back.")
+GLK_KEY(share, total, SHARE, share_total, "95%", 0, 16 * GLK_TIB, "",
+	"For glaked: what it gives of each GPU. The rest is for what no library counts: contexts, kernels, other "
+	"programs.")
+GLK_KEY(share, wait, TIME, share_wait, "1s", 0, 3600 * GLK_SECOND, "",
+	"How long a request that would be refused waits until others have given memory up at the broker's "
+	"word, and how long for a broker that is gone.")
+
 GLK_KEY(preload, free, CHOICE, preload_free, "sync", 0, 0, "sync,stream",
 	"Under libglake-preload.so: whether cudaFree waits for the work of the GPU, as it does "
 	"without. With stream it takes memory back in the order of the legacy default stream and "

@@ -152,6 +152,28 @@ static bool await_all(struct glk_climb *c)
 	return sync_all(c);
 }
 
+/* ---- Other processes, which a broker asks to give what they do not use; once ---- */
+
+static bool may_share(const struct glk_climb *c)
+{
+	return c->node->leave && !c->shared && glk_node_has_room(c->node, c->lack);
+}
+
+/* The pages that the request has got already stay with it, what it has released does not. */
+static bool share(struct glk_climb *c)
+{
+	struct glk_cache *gpu = gpu_of(c);
+	int err;
+
+	c->shared = true;
+	glk_lock_pause(&gpu->lock);
+	err = c->node->leave->ask(c->node->leave, c->node, c->lack, true);
+	glk_lock_resume(&gpu->lock);
+	if (!err)
+		c->given = c->want;
+	return !err;
+}
+
 /* ---- Places ---- */
 
 /* A page that reaches beyond an end of the place gives a part of itself only. Where the memory that nobody uses
@@ -347,6 +369,7 @@ enum {
 	IDLE,
 	LATE,
 	LATE_ALL,
+	BROKER,
 	SIZES,
 	HOLES,
 	ALL,
@@ -374,6 +397,7 @@ static const struct rung {
 	[IDLE] = {release, PAGES},
 	[LATE] = {await_late, PAGES, .waits = is_late, .next = IDLE},
 	[LATE_ALL] = {await_all, PAGES, .waits = stays, .next = IDLE},
+	[BROKER] = {share, PAGES, .waits = may_share},
 	[SIZES] = {recut, PLACE},
 	[HOLES] = {await_holes, PLACE, .waits = may_wait},
 	[ALL] = {sync_all, PLACE, .waits = may_wait},
@@ -390,7 +414,7 @@ static bool act(struct glk_climb *c, const struct rung *r)
 
 	if (!opens)
 		return r->act(c);
-	if (kept && glk_node_claim(c->node, kept))
+	if (kept && (r->act == share || glk_node_claim(c->node, kept)))
 		kept = 0;
 	glk_plan_park(gpu_of(c), true);
 	did = r->act(c);

@@ -208,6 +208,18 @@ static int refuse_host(const struct glk_node *host, uint64_t size)
 		glk_say_bytes(glk_load_relaxed(&host->budget)).text);
 }
 
+/* The broker, or the driver, has said why. */
+static int refuse_leave(const struct glk_node *node, uint64_t size)
+{
+	char why[sizeof(((struct glake_error *)NULL)->text)];
+
+	snprintf(why, sizeof(why), "%s", glk_thread_current->error.text);
+	return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_DEVICE,
+		"GPU %d: no room for %s of pages more, with %s held: %s", node->place.id,
+		glk_say_bytes(size).text,
+		glk_say_bytes(glk_load_relaxed(&node->held)).text, why);
+}
+
 struct sentence {
 	char text[GLAKE_ERROR_TEXT_MAX];
 	size_t used;
@@ -273,6 +285,8 @@ int glk_refusal_memory(struct glk_arena *home, const struct glk_node *node, uint
 			gpu->device, pages->max);
 	if (node != gpu->node)
 		return refuse_host(node, size);
+	if (node->leave && glk_node_has_room(node, size))
+		return refuse_leave(node, size);
 	add(&s, "GPU %d has no room for %s of pages more: %s held with ", gpu->device,
 		glk_say_bytes(size).text,
 		glk_say_bytes(glk_load_relaxed(&node->held)).text);

@@ -2,11 +2,13 @@
 /*
  * Where pages come from and go to. Growth claims its bytes from the budget with one CAS before
  * the driver is asked and gives them back when the driver says no, so that threads growing at
- * once never pass the budget together.
+ * once never pass the budget together. What a broker gives leave for is taken from in the same place: a byte of it is
+ * the broker's, or left, or part of what is held.
  *
  * Free pages lie on Treiber stacks with tagged indices (base/idstack.h): last in, first out,
  * which is what keeps an address translation warm.
  */
+#include "base/clock.h"
 #include "base/error.h"
 #include "pool/pool.h"
 
@@ -51,16 +53,48 @@ bool glk_node_has_room(const struct glk_node *node, uint64_t size)
 	return held <= budget && size <= budget - held;
 }
 
-static int take(struct glk_node *node, uint64_t size)
+static bool take_left(struct glk_node *node, uint64_t size)
+{
+	uint64_t left = glk_load_relaxed(&node->left);
+
+	do {
+		if (size > left)
+			return false;
+	} while (!glk_cas_weak_relaxed(&node->left, &left, left - size));
+	return true;
+}
+
+/* `asks`: for leave, where there is too little; with no lock that a hit wants. */
+static int take(struct glk_node *node, uint64_t size, bool asks)
 {
 	uint64_t held = glk_load_relaxed(&node->held);
 	uint64_t budget = glk_load_relaxed(&node->budget);
+	int err = 0;
 
 	do {
 		if (held > budget || size > budget - held)
 			return -ENOMEM;
 	} while (!glk_cas_weak_relaxed(&node->held, &held, held + size));
-	return 0;
+	while (node->leave && !err && !take_left(node, size))
+		err = asks ? node->leave->ask(node->leave, node, size, false) : -ENOMEM;
+	if (err)
+		glk_sub_relaxed(&node->held, size);
+	return err;
+}
+
+static void put(struct glk_node *node, uint64_t size)
+{
+	glk_sub_relaxed(&node->held, size);
+	if (node->leave)
+		glk_add_relaxed(&node->left, size);
+}
+
+/* The same outside of all locks. */
+static void put_back(struct glk_node *node, uint64_t size)
+{
+	put(node, size);
+	if (node->leave && glk_load_relaxed(&node->left) > node->leave->most_left)
+		node->leave->give(node->leave, node);
 }
 
 void glk_node_note_peak(struct glk_node *node)
@@ -74,12 +108,29 @@ void glk_node_note_peak(struct glk_node *node)
 
 int glk_node_claim(struct glk_node *node, uint64_t size)
 {
-	return take(node, size);
+	return take(node, size, false);
 }
 
 void glk_node_unclaim(struct glk_node *node, uint64_t size)
 {
-	glk_sub_relaxed(&node->held, size);
+	put(node, size);
+}
+
+/* The driver is still at work on the memory of a process that has ended. */
+#define LATE_STEP_NS 1000000
+
+static int make(
+	struct glk_node *node, size_t size, uint64_t *ret_handle, uint8_t *ret_able)
+{
+	const struct timespec step = {.tv_nsec = LATE_STEP_NS};
+	int err = glk_node_make(node, size, ret_handle, ret_able);
+
+	while (err == -ENOMEM && node->leave &&
+		glk_clock_ns() < glk_load_relaxed(&node->late)) {
+		nanosleep(&step, NULL);
+		err = glk_node_make(node, size, ret_handle, ret_able);
+	}
+	return err;
 }
 
 int glk_node_grow(struct glk_node *node, size_t size, uint32_t *ret_page)
@@ -93,7 +144,7 @@ int glk_node_grow(struct glk_node *node, size_t size, uint32_t *ret_page)
 
 	if (glk_node_lender(node))
 		lent = !glk_lend_make(node, size, &handle);
-	err = lent ? 0 : take(node, size);
+	err = lent ? 0 : take(node, size, true);
 	if (err)
 		return err;
 	page = glk_slab_get(&node->pool->pages);
@@ -103,7 +154,7 @@ int glk_node_grow(struct glk_node *node, size_t size, uint32_t *ret_page)
 	}
 	p = glk_page_at(node->pool, page);
 	if (!lent)
-		err = glk_node_make(node, size, &handle, &able);
+		err = make(node, size, &handle, &able);
 	if (err)
 		goto put;
 	glk_slab_spoil(&p->map,
@@ -134,7 +185,7 @@ put:
 	glk_slab_put(&node->pool->pages, page);
 unclaim:
 	if (!lent)
-		glk_sub_relaxed(&node->held, size);
+		put_back(node, size);
 	else if (!node->pool->drv->ops->release(node->pool->drv, handle))
 		glk_lend_end(node, size);
 	return err;
@@ -176,7 +227,7 @@ int glk_node_release(struct glk_node *node, uint32_t page)
 	if (lent) {
 		glk_lend_end(node, size);
 	} else {
-		glk_sub_relaxed(&node->held, size);
+		put_back(node, size);
 		glk_lend_wet(node);
 	}
 	if (out)

@@ -17,6 +17,24 @@
 #include "pool/use.h"
 
 struct glk_conf;
+struct glk_node;
+
+/*
+ * The source of pages that is the driver by leave of a broker, who shares a GPU among processes: a node makes a page
+ * when it has leave for its bytes beside its own budget, and has it again when the page has gone back. Leave is not
+ * memory: the driver may refuse all the same.
+ */
+struct glk_leave {
+	/* More of it for a node, `bytes` at least. If `waits`, what is left goes back first, and others are asked for all
+	 * of it. Under no lock. 0, or -ENOMEM with a record. */
+	int (*ask)(struct glk_leave *leave, struct glk_node *node, uint64_t bytes,
+		bool waits);
+	/* There is more than is wanted: some goes back. */
+	void (*give)(struct glk_leave *leave, struct glk_node *node);
+	/* NULL, or what is wanted for others is asked for and given; with no lock and in no plan. */
+	void (*hear)(struct glk_leave *leave);
+	uint64_t most_left; /* that a node keeps of what it does not use */
+};
 
 struct glk_node {
 	struct glk_pool *pool;
@@ -29,9 +47,13 @@ struct glk_node {
 	glk_atomic(uint64_t) peak;
 	glk_atomic(uint64_t) budget; /* UINT64_MAX: none */
 	glk_atomic(uint64_t) lost;   /* bytes the driver refused to take back */
-	uint32_t caps;		     /* GLAKE_CAP_... of a GPU */
-	size_t granularity;	     /* of its pages, bytes */
-	glk_atomic(uint32_t) able;   /* GLK_PAGE_... that new pages are made with */
+	struct glk_leave *leave;     /* of a GPU; NULL: it needs none */
+	glk_atomic(uint64_t) left;   /* bytes of leave that are not used */
+	glk_atomic(int64_t)
+		late; /* ns, until when the driver may have it all the same, since others have ended */
+	uint32_t caps;		   /* GLAKE_CAP_... of a GPU */
+	size_t granularity;	   /* of its pages, bytes */
+	glk_atomic(uint32_t) able; /* GLK_PAGE_... that new pages are made with */
 	glk_atomic(uint64_t)
 		peers; /* GPUs that may use its memory beside itself, a bit each */
 	const struct glk_node *gpu; /* whose pages they are; NULL: it is a GPU's own */
@@ -121,7 +143,7 @@ void glk_node_put(struct glk_node *node, uint32_t page);
 
 /*
  * Makes a page of `size` bytes, OWNED by the caller. 0, or -ENOMEM: over the budget (no record),
- * no memory at the driver, no descriptor (class LIMIT); -ENODEV, -EIO.
+ * no memory at the driver, no leave, no descriptor (class LIMIT); -ENODEV, -EIO.
  */
 int glk_node_grow(struct glk_node *node, size_t size, uint32_t *ret_page);
 

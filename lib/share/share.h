@@ -7,7 +7,8 @@
  * knows pages and addresses and no blocks: that a page stays what it is while it is out is for
  * those above to see to.
  *
- * Order		dmabuf.c; export.c; import.c, and on it mirror.c and mirror_open.c
+ * Order		dmabuf.c; export.c; import.c, and on it mirror.c and mirror_open.c; books.c, and on it broker.c, which
+ *		is no part of the library but a program (broker_main.c); lease.c, which asks it
  * Threads	any thread may call any function
  * Cost		on an H200 an export of a page takes 35 us, whatever its size, and 0.5 to 0.9 ms
  *		while no other page of the process is out; an import 30 us and its mapping
@@ -90,6 +91,24 @@ int glk_mirror_close(struct glk_imports *imports, struct glake_mirror *mirror,
 int glk_mirror_trim(struct glk_imports *imports, struct glake_mirror *mirror,
 	uint64_t keep, uint64_t *ret_kept);
 int glk_mirror_end(struct glk_imports *imports, struct glake_mirror *mirror);
+
+/*
+ * lease.c: leave of a broker for what the GPUs of a context hold (struct glk_leave). Made before any page is; what a
+ * thread of it, and calls without one, give back on the broker's word, beyond leave that is not used, is for `trim` to
+ * find: so many bytes of a GPU go to the driver if they lie idle. The thread ends with the second call, and leave with
+ * the third, when all pages are with the driver.
+ */
+struct glk_lessee;
+struct glk_conf;
+typedef void (*glk_lessee_trim_fn)(void *of, int device, uint64_t bytes);
+
+/* 0, and NULL where share.broker is not set; -ENOMEM, -EINVAL (a path that is none). */
+int glk_lessee_new(struct glk_pool *pool, const struct glk_conf *conf,
+	glk_lessee_trim_fn trim, void *of, struct glk_lessee **ret_lessee);
+void glk_lessee_stop(struct glk_lessee *lessee);
+void glk_lessee_free(struct glk_lessee *lessee);
+/* NULL: there is no broker. */
+void glk_lessee_get(struct glk_lessee *lessee, int device, struct glake_lease *ret_lease);
 
 /*
  * dmabuf.c: a dma-buf over a range and where in it the range begins, for a dma-buf has whole

@@ -29,6 +29,7 @@ static const struct command {
 	{"ps", NULL, "watch", "list processes that can be watched"},
 	{"stat", NULL, "watch", "show the figures of a running process"},
 	{"kv", NULL, "watch", "show the KV caches of a running process"},
+	{"broker", NULL, "watch", "show what a broker gives of each GPU, and to whom"},
 	{"map", NULL, "watch", "show the address space of a running process"},
 	{"snapshot", NULL, "glake.snapshots", "write it as a snapshot of PyTorch"},
 	{"top", NULL, "watch", "watch all of them, in a window"},

@@ -8,6 +8,7 @@ int main(int argc, char **argv)
 		{"ps", glk_tool_ps},
 		{"stat", glk_tool_stat},
 		{"kv", glk_tool_kv},
+		{"broker", glk_tool_broker},
 		{"map", glk_tool_map},
 		{"top", glk_tool_top},
 		{0},

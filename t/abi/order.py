@@ -18,7 +18,7 @@ PARTS = {"map": ["page", "space"], "tier": ["io"], "front": ["preload"],
 USERS = {
     # need nothing of the library
     "tool": {"base/atomic.h", "base/clock.h", "base/conf_table.h", "base/json.h", "base/parse.h",
-             "base/runs.h", "wire/wire.h"},
+             "base/runs.h", "wire/wire.h", "share/broker.h"},
     "front": {"base/atomic.h", "base/clock.h", "base/limit.h", "wire/wire.h"},  # nor do these
     "man": {"base/conf_table.h", "watch/figures.h"},
 }

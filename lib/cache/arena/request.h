@@ -207,6 +207,7 @@ struct glk_climb {
 	struct glk_late late;
 	unsigned waits, looks, tries;
 	uint64_t frees;
+	bool shared; /* others were asked for it by a broker */
 };
 
 /*

@@ -1,0 +1,689 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The broker: sockets and processes around the books (books.h), in one thread that waits in epoll. It makes no memory
+ * and knows no driver. Nobody is waited for: what a client does not take at once it does not get, and its connection
+ * ends.
+ *
+ * Ends		A client that says BYE has given all back. One whose connection ends otherwise may still hold memory:
+ *		it is kept in the books until its process has ended, or says HELLO again with what it holds. Where the
+ *		kernel has no descriptor of a process the end of the connection has to do
+ * Late		the driver takes some ten ms to have the memory of a process back that was killed: whoever is granted
+ *		bytes in the second after is told so, and tries again where the driver refuses
+ */
+#include "share/broker.h"
+
+#include "base/clock.h"
+#include "base/conf.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/slab.h"
+#include "share/books.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define LATE_NS	 INT64_C(1000000000)
+#define HELLO_NS INT64_C(5000000000) /* that one has to say who it is */
+#define EVENTS	 64
+#define HOLDERS	 4 /* that a refusal names */
+
+enum source { LISTENER, SIGNALS, CONNECTION, PROCESS };
+
+struct peer {
+	bool lives;
+	bool broken;	 /* its connection is to be closed */
+	uint32_t turn;	 /* of its place, so that no event meets another one there */
+	uint32_t client; /* of the books; 0: it has not said HELLO */
+	int conn, bell, pidfd; /* -1: none, or none any more */
+	struct glk_wire_peer who;
+	uint64_t self;
+	int64_t since;
+	bool helper;
+	char name[32];
+	uint32_t gpus;
+	uint8_t gpu[GLK_BROKER_GPUS]; /* of the books, by its own numbers */
+};
+
+struct broker {
+	const struct glk_broker_options *options;
+	struct glk_books *books;
+	int epoll, listener, signals;
+	char path[PATH_MAX]; /* "": it is another's */
+	bool ends;
+	int64_t died; /* when a process ended that held memory */
+	uint32_t last, nameless;
+	uint32_t owner[GLK_BOOKS_CLIENTS + 1]; /* the peer of a client */
+	struct peer peer[GLK_BOOKS_CLIENTS + 1];
+	int waits[GLK_BOOKS_WANTS +
+		1]; /* sockets of those who wait in line, plus one; 0: none */
+	uint32_t last_wait;
+};
+
+static void watch(struct broker *b, int fd, enum source source, uint32_t id)
+{
+	uint64_t turn = id ? b->peer[id].turn : 0;
+	struct epoll_event event = {.events = EPOLLIN,
+		.data.u64 = (uint64_t)source << 56 | (turn & 0xffffff) << 32 | id};
+
+	epoll_ctl(b->epoll, EPOLL_CTL_ADD, fd, &event);
+}
+
+static void close_fd(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+/* ---- What is said to clients: one that does not take it tells what it holds when it comes again ---- */
+
+static void send_to(struct peer *p, int fd, uint32_t kind, const void *body, size_t size)
+{
+	if (glk_wire_send(fd, kind, body, size, NULL, 0, 0))
+		p->broken = true;
+}
+
+static void refuse(struct peer *p, int fd, int err, const char *text)
+{
+	struct glk_broker_refused refused = {.err = err};
+
+	snprintf(refused.text, sizeof(refused.text), "%s", text);
+	send_to(p, fd, GLK_BROKER_REFUSED, &refused, sizeof(refused));
+}
+
+/* Who has the memory, for people. */
+static void say_holders(struct broker *b, unsigned gpu, char *text, size_t size)
+{
+	struct glk_books_gpu of = glk_books_gpu_get(b->books, gpu);
+	uint32_t client = 0;
+	int used;
+
+	used = snprintf(text, size,
+		"the broker has %" PRIu64 " of %" PRIu64 " MiB left, %" PRIu64
+		" guaranteed",
+		of.free >> 20, of.total >> 20, of.kept >> 20);
+	for (int i = 0; i < HOLDERS; i++) {
+		struct glk_books_lease lease;
+
+		client = glk_books_holder(b->books, gpu, client);
+		if (!client || used < 0 || (size_t)used >= size)
+			break;
+		lease = glk_books_lease_get(b->books, client, gpu);
+		used += snprintf(text + used, size - (size_t)used,
+			"; %s (%d) has %" PRIu64 " MiB", b->peer[b->owner[client]].name,
+			b->peer[b->owner[client]].who.pid, lease.held >> 20);
+	}
+}
+
+static void on_answer(
+	void *of, uint32_t client, unsigned gpu, uint64_t want, int err, uint64_t bytes)
+{
+	struct broker *b = of;
+	struct peer *p = &b->peer[b->owner[client]];
+	struct glk_broker_bytes granted = {.bytes = bytes};
+	char text[sizeof(((struct glk_broker_refused *)NULL)->text)];
+	int fd = want ? b->waits[want] - 1 : p->conn;
+	int64_t late = b->died ? b->died + LATE_NS - glk_clock_ns() : 0;
+
+	granted.late_ns = late > 0 ? late : 0;
+	if (err) {
+		say_holders(b, gpu, text, sizeof(text));
+		glk_info("%s (%d) was refused memory: %s", p->name, p->who.pid, text);
+		refuse(p, fd, err, text);
+	} else {
+		send_to(p, fd, GLK_BROKER_GRANTED, &granted, sizeof(granted));
+	}
+	if (want) {
+		close(fd);
+		b->waits[want] = 0;
+	}
+}
+
+static void on_ask(void *of, uint32_t client, unsigned gpu, uint64_t bytes, int64_t until)
+{
+	struct broker *b = of;
+	struct peer *p = &b->peer[b->owner[client]];
+	struct glk_broker_bytes ask = {.bytes = bytes};
+
+	for (uint32_t i = 0; i < p->gpus; i++) {
+		if (p->gpu[i] == gpu)
+			ask.gpu = i;
+	}
+	/* one that does not hear is passed over in time */
+	if (p->bell >= 0)
+		glk_wire_send(p->bell, GLK_BROKER_ASK, &ask, sizeof(ask), NULL, 0, 0);
+	(void)until;
+}
+
+/* ---- Who comes and goes ---- */
+
+static void leave_books(struct broker *b, struct peer *p, int64_t now)
+{
+	uint32_t client = p->client;
+
+	p->client = 0;
+	/* those that waited have gone with it */
+	if (client)
+		glk_books_leave(b->books, client, now);
+}
+
+static void drop(struct broker *b, struct peer *p, int64_t now)
+{
+	close_fd(&p->conn);
+	close_fd(&p->bell);
+	close_fd(&p->pidfd);
+	p->lives = false;
+	leave_books(b, p, now);
+}
+
+/* The connection has ended, and what the client holds is with the driver or not. */
+static void lose(struct broker *b, struct peer *p, int64_t now)
+{
+	if (!p->client || p->pidfd < 0) {
+		drop(b, p, now);
+		return;
+	}
+	close_fd(&p->conn);
+	close_fd(&p->bell);
+	p->broken = false;
+}
+
+static void has_died(struct broker *b, struct peer *p, int64_t now)
+{
+	b->died = now;
+	glk_info("%s (%d) has ended with its memory", p->name, p->who.pid);
+	drop(b, p, now);
+}
+
+static void greet(struct broker *b)
+{
+	int fd = accept4(b->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	struct glk_wire_peer who;
+	uint32_t id = 1;
+	struct peer *p;
+
+	if (fd < 0)
+		return;
+	while (id <= b->last && b->peer[id].lives)
+		id++;
+	if (id > GLK_BOOKS_CLIENTS || glk_wire_peer(fd, &who) ||
+		!(glk_wire_may(who.uid, geteuid()) ||
+			(b->options->all_users && glk_wire_may(who.uid, who.uid)))) {
+		close(fd);
+		return;
+	}
+	b->last = id > b->last ? id : b->last;
+	p = &b->peer[id];
+	*p = (struct peer){.lives = true,
+		.turn = p->turn + 1,
+		.conn = fd,
+		.bell = -1,
+		.pidfd = -1,
+		.who = who,
+		.since = glk_clock_ns()};
+	b->nameless++;
+	watch(b, fd, CONNECTION, id);
+}
+
+/* ---- What clients say ---- */
+
+static uint64_t part_of(size_t share, uint64_t whole)
+{
+	size_t bytes = glk_conf_share(share, whole);
+
+	return bytes < whole ? bytes : whole;
+}
+
+static int take_gpu(struct broker *b, struct peer *p, uint32_t i,
+	const struct glk_broker_hello_gpu *gpu,
+	struct glk_broker_welcome_gpu *ret_welcome, int64_t now)
+{
+	uint64_t most, least;
+	struct glk_books_lease lease;
+	char name[GLK_BOOKS_NAME];
+	int number;
+
+	snprintf(name, sizeof(name), "%.*s", (int)sizeof(gpu->uuid) - 1, gpu->uuid);
+	number = glk_books_gpu(b->books, name, part_of(b->options->total, gpu->memory));
+	if (number < 0)
+		return number;
+	p->gpu[i] = (uint8_t)number;
+	most = part_of(b->options->most, gpu->memory);
+	most = gpu->most && gpu->most < most ? gpu->most : most;
+	least = b->options->least ? part_of(b->options->least, gpu->memory) : gpu->least;
+	least = gpu->least < least ? gpu->least : least;
+	glk_books_rules(b->books, p->client, (unsigned)number, least, most);
+	if (gpu->held)
+		glk_books_holds(b->books, p->client, (unsigned)number,
+			gpu->held < gpu->memory ? gpu->held : gpu->memory, now);
+	lease = glk_books_lease_get(b->books, p->client, (unsigned)number);
+	*ret_welcome = (struct glk_broker_welcome_gpu){
+		.total = glk_books_gpu_get(b->books, (unsigned)number).total,
+		.least = lease.least,
+		.most = lease.most};
+	return 0;
+}
+
+/* One that comes again: what it was is replaced by what it says now. */
+static void forget_former(struct broker *b, struct peer *p, uint64_t self, int64_t now)
+{
+	for (uint32_t id = 1; id <= b->last; id++) {
+		struct peer *former = &b->peer[id];
+
+		if (former != p && former->lives && former->client &&
+			former->self == self && former->who.uid == p->who.uid)
+			drop(b, former, now);
+	}
+}
+
+static void take_hello(
+	struct broker *b, struct peer *p, struct glk_wire_frame *frame, int64_t now)
+{
+	const struct glk_broker_hello *hello = (const void *)frame->body;
+	struct glk_broker_welcome welcome = {.version = GLK_BROKER_VERSION};
+	int err = 0;
+
+	if (hello->version != GLK_BROKER_VERSION) {
+		refuse(p, p->conn, -EPROTO, "the broker is of another version");
+		p->broken = true;
+		return;
+	}
+	if (p->client || frame->length != sizeof(*hello) || frame->count != 1 ||
+		!hello->gpus || hello->gpus > GLK_BROKER_GPUS) {
+		p->broken = true;
+		return;
+	}
+	p->bell = frame->fd[0];
+	frame->count = 0;
+	p->self = hello->self;
+	p->helper = hello->helper;
+	p->gpus = welcome.gpus = hello->gpus;
+	snprintf(p->name, sizeof(p->name), "%.*s", (int)sizeof(hello->name) - 1,
+		hello->name);
+	forget_former(b, p, hello->self, now);
+	p->client = glk_books_join(b->books);
+	if (!p->client) {
+		refuse(p, p->conn, -ENOSPC, "the broker has too many clients");
+		p->broken = true;
+		return;
+	}
+	b->nameless--;
+	b->owner[p->client] = (uint32_t)(p - b->peer);
+	if (!glk_wire_pidfd(p->conn, &p->pidfd))
+		watch(b, p->pidfd, PROCESS, (uint32_t)(p - b->peer));
+	for (uint32_t i = 0; i < hello->gpus && !err; i++)
+		err = take_gpu(b, p, i, &hello->gpu[i], &welcome.gpu[i], now);
+	if (err) {
+		refuse(p, p->conn, err, "the broker has too many GPUs");
+		leave_books(b, p, now);
+		p->broken = true;
+		return;
+	}
+	send_to(p, p->conn, GLK_BROKER_WELCOME, &welcome, sizeof(welcome));
+}
+
+/* A place for the socket of one that waits; 0: there is none. */
+static uint32_t take_wait(struct broker *b, struct glk_wire_frame *frame)
+{
+	uint32_t i = 1;
+
+	while (i <= b->last_wait && b->waits[i])
+		i++;
+	if (i > GLK_BOOKS_WANTS)
+		return 0;
+	b->last_wait = i > b->last_wait ? i : b->last_wait;
+	b->waits[i] = frame->fd[0] + 1;
+	frame->count = 0;
+	return i;
+}
+
+static void take_want(
+	struct broker *b, struct peer *p, struct glk_wire_frame *frame, int64_t now)
+{
+	const struct glk_broker_want *want = (const void *)frame->body;
+	bool waits = want->wait_ns > 0;
+	uint32_t place = 0;
+
+	if (frame->length != sizeof(*want) || want->gpu >= p->gpus || !want->least ||
+		frame->count != (waits ? 1u : 0u) || want->wait_ns > INT64_MAX - now) {
+		p->broken = true;
+		return;
+	}
+	if (waits) {
+		place = take_wait(b, frame);
+		if (!place) {
+			refuse(p, frame->fd[0], -ENOSPC, "too many wait at the broker");
+			return;
+		}
+	}
+	glk_books_want(b->books, p->client, p->gpu[want->gpu], want->least, want->like,
+		waits ? now + want->wait_ns : now, place, now);
+}
+
+static void take_bytes(
+	struct broker *b, struct peer *p, struct glk_wire_frame *frame, int64_t now)
+{
+	const struct glk_broker_bytes *bytes = (const void *)frame->body;
+
+	if (frame->length != sizeof(*bytes) || frame->count || bytes->gpu >= p->gpus)
+		p->broken = true;
+	else if (frame->kind == GLK_BROKER_TOLD)
+		glk_books_told(b->books, p->client, p->gpu[bytes->gpu], now);
+	else
+		p->broken |= glk_books_give(b->books, p->client, p->gpu[bytes->gpu],
+				     bytes->bytes, now) != 0;
+}
+
+static void write_client(
+	struct broker *b, struct glk_json *json, uint32_t client, unsigned gpu)
+{
+	struct glk_books_lease lease = glk_books_lease_get(b->books, client, gpu);
+	const struct peer *p = &b->peer[b->owner[client]];
+
+	if (!lease.most)
+		return;
+	glk_json_object(json);
+	glk_json_add_text(json, "name", p->name);
+	glk_json_add_int(json, "pid", p->who.pid);
+	glk_json_add_uint(json, "uid", p->who.uid);
+	glk_json_add_text(json, "hears",
+		p->conn < 0	    ? "gone"
+			: p->helper ? "thread"
+				    : "calls");
+	glk_json_add_uint(json, "held", lease.held);
+	glk_json_add_uint(json, "least", lease.least);
+	glk_json_add_uint(json, "most", lease.most);
+	glk_json_add_uint(json, "asked", lease.asked);
+	glk_json_add_uint(json, "wanted", lease.wanted);
+	glk_json_end(json);
+}
+
+static void write_gpu(struct broker *b, struct glk_json *json, unsigned gpu)
+{
+	struct glk_books_gpu of = glk_books_gpu_get(b->books, gpu);
+
+	glk_json_object(json);
+	glk_json_add_text(json, "gpu", glk_books_gpu_name(b->books, gpu));
+	glk_json_add_uint(json, "total", of.total);
+	glk_json_add_uint(json, "free", of.free);
+	glk_json_add_uint(json, "held", of.held);
+	glk_json_add_uint(json, "published", of.published);
+	glk_json_add_uint(json, "guaranteed", of.kept);
+	glk_json_add_uint(json, "waiting", of.waiting);
+	glk_json_add_uint(json, "asks", of.asks);
+	glk_json_add_uint(json, "stalls", of.stalls);
+	glk_json_add_uint(json, "refusals", of.refusals);
+	glk_json_key(json, "clients");
+	glk_json_array(json);
+	for (uint32_t id = 1; id <= b->last; id++) {
+		if (b->peer[id].lives && b->peer[id].client)
+			write_client(b, json, b->peer[id].client, gpu);
+	}
+	glk_json_end(json);
+	glk_json_end(json);
+}
+
+/* As a file in memory, so that nobody who reads it slowly is waited for. */
+static void tell_all(struct broker *b, struct peer *p)
+{
+	int fd = memfd_create("glake-broker", MFD_CLOEXEC), copy = fd < 0 ? -1 : dup(fd);
+	FILE *file = copy < 0 ? NULL : fdopen(copy, "w");
+	struct glk_json json;
+	int err = -EMFILE;
+
+	if (file) {
+		glk_json_init(&json, file, 0);
+		glk_json_object(&json);
+		glk_json_add_int(&json, "pid", getpid());
+		glk_json_key(&json, "gpus");
+		glk_json_array(&json);
+		for (unsigned g = 0; g < glk_books_gpus(b->books); g++)
+			write_gpu(b, &json, g);
+		glk_json_end(&json);
+		glk_json_end(&json);
+		err = glk_json_fini(&json);
+		fclose(file);
+	} else if (copy >= 0) {
+		close(copy);
+	}
+	if (err || glk_wire_send(p->conn, GLK_BROKER_TEXT, NULL, 0, &fd, 1, 0))
+		p->broken = true;
+	close_fd(&fd);
+}
+
+static void take_frame(struct broker *b, struct peer *p, int64_t now)
+{
+	struct glk_wire_frame frame;
+	int err = glk_wire_receive(p->conn, &frame, 0);
+
+	if (err == -EAGAIN)
+		return;
+	if (err) {
+		p->broken = true;
+		return;
+	}
+	if (frame.kind == GLK_BROKER_HELLO)
+		take_hello(b, p, &frame, now);
+	else if (frame.kind == GLK_BROKER_LIST)
+		tell_all(b, p);
+	else if (!p->client)
+		p->broken = true;
+	else if (frame.kind == GLK_BROKER_WANT)
+		take_want(b, p, &frame, now);
+	else if (frame.kind == GLK_BROKER_GIVE || frame.kind == GLK_BROKER_TOLD)
+		take_bytes(b, p, &frame, now);
+	else if (frame.kind == GLK_BROKER_BYE)
+		drop(b, p, now);
+	else
+		p->broken = true;
+	glk_wire_frame_close(&frame);
+}
+
+/* ---- The loop ---- */
+
+static void attend(struct broker *b, uint64_t what, int64_t now)
+{
+	enum source source = (enum source)(what >> 56);
+	struct peer *p = &b->peer[(uint32_t)what];
+
+	if (source == LISTENER)
+		greet(b);
+	else if (source == SIGNALS)
+		b->ends = true;
+	else if (!p->lives || (what >> 32 & 0xffffff) != (p->turn & 0xffffff))
+		return;
+	else if (source == CONNECTION && p->conn >= 0)
+		take_frame(b, p, now);
+	else if (source == PROCESS)
+		has_died(b, p, now);
+}
+
+/* Those with whom something went wrong, and those who say nothing. */
+static void sweep(struct broker *b, int64_t now)
+{
+	b->nameless = 0;
+	for (uint32_t id = 1; id <= b->last; id++) {
+		struct peer *p = &b->peer[id];
+
+		if (!p->lives)
+			continue;
+		if (p->broken || (!p->client && now - p->since > HELLO_NS))
+			lose(b, p, now);
+		else
+			b->nameless += !p->client;
+	}
+}
+
+static int until(struct broker *b, int64_t due)
+{
+	int64_t left = due - glk_clock_ns();
+
+	if (b->nameless && left > HELLO_NS)
+		left = HELLO_NS;
+	if (left > INT64_C(3600000000000))
+		return -1;
+	return left <= 0 ? 0 : (int)((left + 999999) / 1000000);
+}
+
+static void serve(struct broker *b)
+{
+	struct epoll_event events[EVENTS];
+
+	while (!b->ends) {
+		int64_t due = glk_books_due(b->books, glk_clock_ns());
+		int count;
+
+		sweep(b, glk_clock_ns());
+		count = epoll_wait(b->epoll, events, EVENTS, until(b, due));
+		for (int i = 0; i < count; i++)
+			attend(b, events[i].data.u64, glk_clock_ns());
+	}
+}
+
+/* ---- Its beginning ---- */
+
+/* As systemd hands it over. -1: it does not. */
+static int given_listener(void)
+{
+	const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
+
+	if (!pid || !count || atoi(pid) != getpid() || atoi(count) < 1)
+		return -1;
+	return 3;
+}
+
+static bool is_served(const char *path)
+{
+	struct glk_wire_peer peer;
+	char why[GLK_WIRE_WHY_MAX];
+	int fd;
+
+	if (glk_wire_dial(path, 100, &fd, &peer, why))
+		return false;
+	close(fd);
+	return true;
+}
+
+static int find_path(struct broker *b, char *why)
+{
+	int room, err;
+
+	if (b->options->socket) {
+		snprintf(b->path, sizeof(b->path), "%s", b->options->socket);
+		return 0;
+	}
+	err = glk_wire_room_open(true, &room, why);
+	if (err)
+		return err;
+	close(room);
+	glk_wire_room_path(b->path, sizeof(b->path) - sizeof(GLK_BROKER_SOCKET));
+	strcat(b->path, "/" GLK_BROKER_SOCKET);
+	return 0;
+}
+
+/* Under a name of its own first, so that one that is there is always one that listens. */
+static int listen_at(struct broker *b, char *why)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	char first[sizeof(address.sun_path)];
+	mode_t mask;
+	int err = 0;
+
+	if ((size_t)snprintf(first, sizeof(first), "%s.%d", b->path, getpid()) >=
+		sizeof(first))
+		return -ENAMETOOLONG;
+	if (is_served(b->path)) {
+		snprintf(why, GLK_WIRE_WHY_MAX, "a broker is there already");
+		return -EADDRINUSE;
+	}
+	memcpy(address.sun_path, first, sizeof(first));
+	b->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (b->listener < 0)
+		return -errno;
+	mask = umask(b->options->all_users ? 0111 : 0177);
+	if (bind(b->listener, (struct sockaddr *)&address, sizeof(address)))
+		err = -errno;
+	umask(mask);
+	if (err)
+		return err;
+	if (listen(b->listener, SOMAXCONN) || rename(first, b->path)) {
+		err = -errno;
+		unlink(first);
+	}
+	return err;
+}
+
+static void raise_files(void)
+{
+	struct rlimit files;
+
+	if (getrlimit(RLIMIT_NOFILE, &files))
+		return;
+	files.rlim_cur = files.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &files);
+}
+
+static int open_all(struct broker *b, char *why)
+{
+	sigset_t ends;
+	int err = 0;
+
+	sigemptyset(&ends);
+	sigaddset(&ends, SIGTERM);
+	sigaddset(&ends, SIGINT);
+	sigprocmask(SIG_BLOCK, &ends, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	raise_files();
+	b->signals = signalfd(-1, &ends, SFD_CLOEXEC);
+	b->epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (b->signals < 0 || b->epoll < 0)
+		return -errno;
+	b->listener = given_listener();
+	if (b->listener < 0) {
+		err = find_path(b, why);
+		if (!err)
+			err = listen_at(b, why);
+	}
+	if (err)
+		return err;
+	watch(b, b->listener, LISTENER, 0);
+	watch(b, b->signals, SIGNALS, 0);
+	return 0;
+}
+
+int glk_broker_run(const struct glk_broker_options *options)
+{
+	struct broker *b = glk_region_new(sizeof(*b));
+	char why[GLK_WIRE_WHY_MAX] = "";
+	int err;
+
+	if (!b)
+		return 1;
+	b->options = options;
+	b->books = glk_books_new(
+		&(struct glk_books_deeds){.answer = on_answer, .ask = on_ask, .of = b});
+	err = b->books ? open_all(b, why) : -ENOMEM;
+	if (err)
+		glk_err("the broker cannot begin at %s: %s", b->path,
+			*why ? why : strerror(-err));
+	else
+		serve(b);
+	if (!err && *b->path)
+		unlink(b->path);
+	glk_books_free(b->books);
+	glk_region_free(b, sizeof(*b));
+	return err ? 1 : 0;
+}

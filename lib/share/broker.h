@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_SHARE_BROKER_H
+#define GLK_SHARE_BROKER_H
+
+/*
+ * What a broker and its clients say to each other, in frames (wire/wire.h) over one connection for each context. All
+ * numbers are those of one machine. Nothing that either end says is trusted: sizes and numbers are checked.
+ *
+ *	HELLO ->		the first; with one descriptor, the bell: a socket at which the broker asks
+ *		<- WELCOME, or REFUSED
+ *	WANT ->			with a descriptor of a socket if it waits: the answer comes there
+ *		<- GRANTED, or REFUSED
+ *	GIVE ->			no answer
+ *		<- ASK		at the bell
+ *	TOLD ->			what could be given has been: the answer to ASK
+ *	BYE ->			all that it held is with the driver again, and nothing more will be said
+ *	LIST ->			of anybody, as the first
+ *		<- TEXT		as often as there is some, in JSON; an empty one ends it
+ */
+#include "wire/wire.h"
+
+#include <stdint.h>
+
+#define GLK_BROKER_VERSION 1
+#define GLK_BROKER_GPUS	   64
+
+/* The socket, in the directory of the user (wire/room.c). */
+#define GLK_BROKER_SOCKET "broker.sock"
+
+enum glk_broker_kind {
+	GLK_BROKER_HELLO = 0x100,
+	GLK_BROKER_WELCOME,
+	GLK_BROKER_REFUSED,
+	GLK_BROKER_WANT,
+	GLK_BROKER_GRANTED,
+	GLK_BROKER_GIVE,
+	GLK_BROKER_ASK,
+	GLK_BROKER_TOLD,
+	GLK_BROKER_BYE,
+	GLK_BROKER_LIST,
+	GLK_BROKER_TEXT,
+};
+
+struct glk_broker_hello {
+	uint32_t version, gpus;
+	uint64_t
+		self; /* no other context has it: one that comes again takes the place of what it was */
+	uint32_t helper; /* not 0: a thread of it hears the bell */
+	uint32_t reserved;
+	char name[32]; /* of the program, for people */
+	struct glk_broker_hello_gpu {
+		char uuid[48];
+		uint64_t memory, held, least, most; /* bytes; most 0: no limit */
+	} gpu[GLK_BROKER_GPUS];
+};
+
+struct glk_broker_welcome {
+	uint32_t version, gpus;
+	struct glk_broker_welcome_gpu {
+		uint64_t total, least, most;
+	} gpu[GLK_BROKER_GPUS];
+};
+
+struct glk_broker_refused {
+	int32_t err; /* -errno */
+	char text[508];
+};
+
+struct glk_broker_want {
+	uint32_t gpu, reserved; /* as numbered in HELLO, here and below */
+	uint64_t least, like;	/* bytes */
+	int64_t wait_ns;	/* 0: no longer than now, and with no descriptor */
+};
+
+struct glk_broker_bytes { /* GRANTED, GIVE, ASK, TOLD */
+	uint32_t gpu, reserved;
+	uint64_t bytes;
+	/* GRANTED: ns for which the driver may still be at work on the memory of a process that has ended. */
+	int64_t late_ns;
+};
+
+/* broker.c: serves until it is told to end by SIGTERM or SIGINT. The status of the process. */
+struct glk_broker_options {
+	const char *socket; /* NULL: in the directory of the user */
+	bool all_users;	    /* and not its own alone */
+	size_t total;	    /* a SHARE of each GPU that it gives */
+	size_t least, most; /* likewise, of each client, at most */
+};
+
+int glk_broker_run(const struct glk_broker_options *options);
+
+#endif

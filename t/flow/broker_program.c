@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A client of a broker that does what it is told, a line each, and answers with one:
+ *
+ *	alloc MIB	a block, whose number is the answer, or "refused -errno text"
+ *	whole MIB	a contiguous one, which wants the driver
+ *	check N		whether the block has what was written to it
+ *	free N		frees it; it lies idle then
+ *	lease		what glake_lease_get says
+ *	fork		a child that has all descriptors and does nothing
+ *	quit		closes the context
+ *
+ * Settings are its arguments.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <glake/glake.h>
+
+#define BLOCKS 256
+#define STEP   4096
+
+static struct glake *ctx;
+static struct block {
+	unsigned char *at;
+	size_t size;
+} blocks[BLOCKS];
+
+static unsigned char value(int n, size_t at)
+{
+	return (unsigned char)(n * 31 + (int)(at / STEP) * 7 + getpid());
+}
+
+static void say_error(int err)
+{
+	struct glake_error why = {.sz = sizeof(why)};
+
+	glake_last_error(&why);
+	printf("refused %d %s\n", err, why.text);
+}
+
+static void do_alloc(size_t mib, uint32_t flags)
+{
+	void *ptr;
+	int n = 0, err;
+
+	while (n < BLOCKS && blocks[n].at)
+		n++;
+	if (n == BLOCKS)
+		exit(3);
+	err = glake_alloc(ctx, 0, mib << 20, NULL, flags, &ptr);
+	if (err) {
+		say_error(err);
+		return;
+	}
+	blocks[n] = (struct block){ptr, mib << 20};
+	for (size_t i = 0; i < blocks[n].size; i += STEP)
+		blocks[n].at[i] = value(n, i);
+	printf("%d\n", n);
+}
+
+static void do_check(int n)
+{
+	for (size_t i = 0; i < blocks[n].size; i += STEP) {
+		if (blocks[n].at[i] != value(n, i)) {
+			printf("wrong at %zu\n", i);
+			return;
+		}
+	}
+	puts("right");
+}
+
+static void do_free(int n)
+{
+	printf("%d\n", glake_free(ctx, blocks[n].at, NULL));
+	blocks[n].at = NULL;
+}
+
+static void do_fork(void)
+{
+	pid_t child = fork();
+
+	while (!child)
+		pause();
+	printf("%d\n", child);
+}
+
+static void do_lease(void)
+{
+	struct glake_lease l = {.sz = sizeof(l)};
+	int err = glake_lease_get(ctx, 0, &l);
+
+	printf("%d %d %d %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64
+	       " %" PRIu64 " %" PRIu64 "\n",
+		err, l.state, l.helper, l.leased >> 20, l.left >> 20, l.least >> 20,
+		l.most >> 20, l.asked, l.given >> 20, l.refused);
+}
+
+int main(int argc, char **argv)
+{
+	struct glake_options options = {.sz = sizeof(options),
+		.backend = GLAKE_BACKEND_SOFT,
+		.settings = (const char *const *)argv + 1};
+	char line[64], word[16];
+	unsigned n;
+	size_t leaked;
+	int err;
+
+	(void)argc;
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	err = glake_open(&options, &ctx);
+	if (err)
+		say_error(err);
+	else
+		puts("open");
+	while (!err && fgets(line, sizeof(line), stdin)) {
+		n = 0;
+		if (sscanf(line, "%15s %u", word, &n) < 1 || n >= 1u << 20)
+			return 3;
+		if (!strcmp(word, "alloc"))
+			do_alloc(n, 0);
+		else if (!strcmp(word, "whole"))
+			do_alloc(n, GLAKE_ALLOC_CONTIGUOUS);
+		else if (!strcmp(word, "check"))
+			do_check((int)n);
+		else if (!strcmp(word, "free"))
+			do_free((int)n);
+		else if (!strcmp(word, "lease"))
+			do_lease();
+		else if (!strcmp(word, "fork"))
+			do_fork();
+		else
+			break;
+	}
+	if (err)
+		return 1;
+	err = glake_close(ctx, &leaked);
+	printf("closed %d\n", err);
+	return err != 0;
+}

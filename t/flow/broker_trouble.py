@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""
+A broker that ends, comes back, stands still or is of another version, and clients that stand still, talk
+nonsense or are of another user: what is promised for each, and nothing lost.
+"""
+import os
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import threading
+
+from brokered import DAEMON, Broker, Client
+from tap import done, equal, has, ok, skip, start, until
+
+NONE, HERE, AWAY, ALONE = range(4)
+MAGIC, VERSION, HELLO, WANT, GIVE, LIST, TEXT = 0x464b4c47, 1, 0x100, 0x103, 0x105, 0x109, 0x10a
+
+
+def frame(kind, body=b"", fds=0, version=VERSION):
+    return struct.pack("=IHHII", MAGIC, version, fds, kind, len(body)) + body
+
+
+def check_restart(broker):
+    one = Client(broker)
+    one.do("alloc 400")
+    broker.end()
+    one.start("alloc 300")
+    ok(until(lambda: one.run.poll() is None), "a client outlives its broker")
+    broker.begin()
+    equal(one.answer(), "1", "and growth waits for the next one")
+    lease = one.lease()
+    equal((lease["state"], lease["leased"]), (HERE, broker.books()["held"] // 2**20),
+          "which knows what is held")
+    ok(lease["leased"] >= 700, "all of it", lease)
+    equal(one.do("check 0"), "right", "contents are what they were")
+    broker.end(signal.SIGKILL)
+    os.unlink(broker.path)
+    broker.begin()
+    ok(until(lambda: broker.books() and broker.books()["held"] // 2**20 == lease["leased"]),
+       "the thread finds one that comes after a crash, without a request")
+    one.end()
+    equal(broker.books()["held"], 0, "nothing is held in the end")
+
+
+def check_away(broker):
+    broker.end()
+    one = Client(broker, "share.wait=20ms")
+    equal(one.said, "open", "a context opens without the broker")
+    equal(one.lease()["state"], AWAY, "which is away")
+    equal(one.do("alloc 1200"), "0", "after share.wait it goes on alone")
+    equal(one.lease()["state"], ALONE, "and says so")
+    two = Client(broker, "share.wait=20ms", "share.require=yes")
+    has(two.do("alloc 10"), "is away", "or is refused where share.require says it")
+    broker.begin()
+    ok(until(lambda: two.lease()["state"] == HERE and one.lease()["state"] == HERE),
+       "both find it when it is there")
+    equal(broker.books()["held"] // 2**20, one.lease()["leased"], "it is told what was taken alone")
+    has(two.do("alloc 10"), "refused -12", "and gives nothing that is not there")
+    one.do("free 0")
+    ok(until(lambda: two.do("alloc 10") == "0"), "until that is given")
+    equal((one.end(), two.end()), ("closed 0", "closed 0"), "both end")
+
+
+def check_stopped_client(broker):
+    one, two, three = Client(broker), Client(broker), Client(broker)
+    one.do("alloc 500")
+    one.do("free 0")
+    two.do("alloc 400")
+    two.do("free 0")
+    one.kill(signal.SIGSTOP)
+    equal(three.do("alloc 450"), "0", "one that stands still is passed over for the next")
+    ok(broker.books()["stalls"] >= 1, "which is counted", broker.books())
+    three.start("alloc 400")
+    broker.waiting()
+    one.kill(signal.SIGCONT)
+    equal(three.answer(), "1", "and gives when it goes on")
+    for client in (one, two, three):
+        client.end()
+    equal(broker.books()["held"], 0, "nothing is lost")
+
+
+def check_stopped_broker(broker):
+    one = Client(broker, "share.wait=20ms")
+    one.do("alloc 100")
+    broker.tell(signal.SIGSTOP)
+    equal(one.do("alloc 200"), "1", "a broker that stands still holds nobody up for ever")
+    equal(one.lease()["state"], ALONE, "the client is alone")
+    broker.tell(signal.SIGCONT)
+    ok(until(lambda: one.lease()["state"] == HERE), "until it goes on")
+    ok(until(lambda: broker.books()["held"] // 2**20 == one.lease()["leased"]),
+       "and they agree on what is held", broker.books(), one.lease())
+    one.end()
+    equal(broker.books()["held"], 0, "nothing is counted twice")
+
+
+def check_nonsense(broker):
+    one = Client(broker)
+    one.do("alloc 100")
+    held = broker.books()["held"]
+    words = [b"", b"x", frame(HELLO), frame(HELLO, b"\1" * 64), frame(HELLO, bytes(5176)),
+             frame(WANT, bytes(32)), frame(GIVE, b"\xff" * 24), frame(0x1ff), frame(TEXT),
+             frame(LIST, version=9), frame(LIST, b"", fds=3), os.urandom(8000)]
+    for word in words:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as other:
+            other.settimeout(200)
+            other.connect(broker.path)
+            try:
+                other.send(word)
+                other.recv(10000)
+                other.recv(10000)
+            except (BrokenPipeError, ConnectionResetError):
+                pass
+    equal(broker.books()["held"], held, f"{len(words)} kinds of nonsense change nothing")
+    ok(broker.run.poll() is None, "the broker lives")
+    equal(one.do("alloc 100"), "1", "and serves")
+    one.end()
+
+
+def check_version():
+    """A broker that answers in a version that is none of ours."""
+    with tempfile.TemporaryDirectory(prefix="glake-broker-") as folder:
+        path = os.path.join(folder, "b.sock")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+            server.bind(path)
+            server.listen(8)
+
+            def answer():
+                while True:
+                    try:
+                        conn = server.accept()[0]
+                        conn.recv(10000)
+                        conn.send(frame(TEXT, bytes(8), version=7))
+                        conn.close()
+                    except OSError:
+                        return
+
+            threading.Thread(target=answer, daemon=True).start()
+
+            class Other:
+                env = {key: value for key, value in os.environ.items()
+                       if not key.startswith("GLAKE_")}
+
+            Other.path = path
+            one = Client(Other, "share.wait=20ms", "share.require=yes")
+            has(one.do("alloc 10"), "another version", "one of another version is none, and told so")
+            one.end()
+            server.shutdown(socket.SHUT_RDWR)
+
+
+def check_users():
+    if os.geteuid():
+        skip("another user", "only root can be another user")
+        return
+    settings = "share.wait=20ms", "share.require=yes"
+    with tempfile.TemporaryDirectory(prefix="glake-broker-") as folder:
+        os.chmod(folder, 0o755)
+        path = os.path.join(folder, "b.sock")
+        with Broker(path=path) as broker:
+            other = Client(broker, *settings, user=65533)
+            has(other.do("alloc 10"), "is away", "another user cannot reach the broker of this one")
+            os.chmod(path, 0o666)
+            has(other.do("alloc 10"), "is away", "nor where its socket is open to it")
+            other.end()
+            broker.end()
+        with Broker("--all-users", path=path) as broker:
+            other = Client(broker, "share.require=yes", user=65533)
+            equal(other.do("alloc 10"), "0", "with --all-users it is served")
+            nobody = Client(broker, *settings, user=65534)
+            has(nobody.do("alloc 10"), "is away",
+                "but not the user that stands for all that a namespace does not know")
+            other.end()
+            nobody.end()
+
+
+def check_second(broker):
+    second = subprocess.run([DAEMON], env=broker.env, check=False, capture_output=True, text=True)
+    equal(second.returncode, 1, "a second broker ends at once")
+    has(second.stderr, "a broker is there already", "and says why")
+
+
+def main():
+    start()
+    with Broker() as broker:
+        check_second(broker)
+        check_restart(broker)
+        check_away(broker)
+        check_stopped_client(broker)
+        check_stopped_broker(broker)
+        check_nonsense(broker)
+    check_version()
+    check_users()
+    done()
+
+
+main()
