@@ -13,6 +13,7 @@
  *   stream.h    streams: their ends and dependencies; own ones without a CUDA runtime
  *   graph.h     memory of CUDA graphs
  *   share.h     blocks for other processes, devices and GPUs
+ *   publish.h   contents that exist once for several processes, by name
  *   tier.h      blocks whose contents are in memory of the host, suspension
  *   copy.h      copies over one link or several
  *   host.h      pinned memory of the host for the program
@@ -58,6 +59,7 @@
 #include <glake/memory.h>
 #include <glake/pin.h>
 #include <glake/planner.h>
+#include <glake/publish.h>
 #include <glake/refusal.h>
 #include <glake/share.h>
 #include <glake/soft.h>

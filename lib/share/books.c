@@ -413,6 +413,14 @@ void glk_books_holds(struct glk_books *books, uint32_t client, unsigned gpu,
 	serve(books, gpu, now);
 }
 
+void glk_books_charge(
+	struct glk_books *books, unsigned gpu, uint64_t more, uint64_t fewer, int64_t now)
+{
+	books->gpu[gpu].published += more;
+	books->gpu[gpu].published -= fewer;
+	serve(books, gpu, now);
+}
+
 /* ---- Questions ---- */
 
 int64_t glk_books_due(struct glk_books *books, int64_t now)

@@ -77,6 +77,10 @@ int glk_books_give(struct glk_books *books, uint32_t client, unsigned gpu, uint6
 	int64_t now);
 void glk_books_told(struct glk_books *books, uint32_t client, unsigned gpu, int64_t now);
 
+/* What is published takes bytes that no client holds, or leaves them. */
+void glk_books_charge(
+	struct glk_books *books, unsigned gpu, uint64_t more, uint64_t less, int64_t now);
+
 /* Does what is due; when something will be, INT64_MAX: nothing. */
 int64_t glk_books_due(struct glk_books *books, int64_t now);
 

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/slab.h"
 #include "share/books.h"
+#include "share/shelf.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -60,6 +61,7 @@ struct peer {
 struct broker {
 	const struct glk_broker_options *options;
 	struct glk_books *books;
+	struct glk_shelf *shelf;
 	int epoll, listener, signals;
 	char path[PATH_MAX]; /* "": it is another's */
 	bool ends;
@@ -176,8 +178,11 @@ static void leave_books(struct broker *b, struct peer *p, int64_t now)
 
 	p->client = 0;
 	/* those that waited have gone with it */
-	if (client)
-		glk_books_leave(b->books, client, now);
+	if (!client)
+		return;
+	/* what others have of it is not free when it goes */
+	glk_shelf_leave(b->shelf, client, now);
+	glk_books_leave(b->books, client, now);
 }
 
 static void drop(struct broker *b, struct peer *p, int64_t now)
@@ -387,6 +392,73 @@ static void take_bytes(
 				     bytes->bytes, now) != 0;
 }
 
+static const char *why_not(int err)
+{
+	if (err == -EEXIST)
+		return "other contents have that name, or another process puts them there";
+	if (err == -ENOENT)
+		return "nothing is published by that name";
+	if (err == -EAGAIN)
+		return "another process is about to publish it";
+	return "too much is published";
+}
+
+static void take_item(
+	struct broker *b, struct peer *p, struct glk_wire_frame *frame, int64_t now)
+{
+	const struct glk_broker_item *said = (const void *)frame->body;
+	bool put = frame->kind == GLK_BROKER_PUT;
+	struct glk_broker_item found;
+	struct glk_shelf_item item;
+	int err = 0;
+
+	if (frame->length != sizeof(*said) || said->gpu >= p->gpus ||
+		frame->count != (put ? 1u : 0u) ||
+		!memchr(said->key, 0, sizeof(said->key)) ||
+		(put &&
+			(said->offset > said->page ||
+				said->length > said->page - said->offset ||
+				said->page >
+					glk_books_gpu_get(b->books, p->gpu[said->gpu])
+						.total))) {
+		p->broken = true;
+		return;
+	}
+	item = (struct glk_shelf_item){.uid = p->who.uid,
+		.gpu = p->gpu[said->gpu],
+		.stamp = said->stamp,
+		.page = said->page,
+		.offset = said->offset,
+		.length = said->length,
+		.fd = put ? frame->fd[0] : -1};
+	memcpy(item.key, said->key, sizeof(item.key));
+	if (put) {
+		err = glk_shelf_put(b->shelf, p->client, &item,
+			said->flags & GLK_BROKER_MINE, said->flags & GLK_BROKER_AGAIN,
+			now);
+		frame->count = err != 0;
+	} else if (frame->kind == GLK_BROKER_GET) {
+		err = glk_shelf_get(b->shelf, p->client, &item,
+			said->flags & GLK_BROKER_CLAIM, &item);
+	} else {
+		glk_shelf_end(b->shelf, p->client, &item, now);
+	}
+	if (err < 0) {
+		refuse(p, p->conn, err, why_not(err));
+		return;
+	}
+	found = *said;
+	found.stamp = item.stamp;
+	found.page = item.page;
+	found.offset = item.offset;
+	found.length = item.length;
+	if (frame->kind != GLK_BROKER_GET)
+		send_to(p, p->conn, GLK_BROKER_DONE, NULL, 0);
+	else if (glk_wire_send(p->conn, GLK_BROKER_FOUND, &found, sizeof(found), &item.fd,
+			 1, 0))
+		p->broken = true;
+}
+
 static void write_client(
 	struct broker *b, struct glk_json *json, uint32_t client, unsigned gpu)
 {
@@ -411,8 +483,21 @@ static void write_client(
 	glk_json_end(json);
 }
 
+static void write_item(struct glk_json *json, const struct glk_shelf_item *item)
+{
+	glk_json_object(json);
+	glk_json_add_text(json, "key", item->key);
+	glk_json_add_uint(json, "uid", item->uid);
+	glk_json_add_uint(json, "bytes", item->length);
+	glk_json_add_bool(json, "written", !item->writer);
+	glk_json_add_uint(json, "users", item->users);
+	glk_json_end(json);
+}
+
 static void write_gpu(struct broker *b, struct glk_json *json, unsigned gpu)
 {
+	struct glk_shelf_item item;
+	uint32_t at = 0;
 	struct glk_books_gpu of = glk_books_gpu_get(b->books, gpu);
 
 	glk_json_object(json);
@@ -426,6 +511,11 @@ static void write_gpu(struct broker *b, struct glk_json *json, unsigned gpu)
 	glk_json_add_uint(json, "asks", of.asks);
 	glk_json_add_uint(json, "stalls", of.stalls);
 	glk_json_add_uint(json, "refusals", of.refusals);
+	glk_json_key(json, "contents");
+	glk_json_array(json);
+	while ((at = glk_shelf_next(b->shelf, gpu, at, &item)))
+		write_item(json, &item);
+	glk_json_end(json);
 	glk_json_key(json, "clients");
 	glk_json_array(json);
 	for (uint32_t id = 1; id <= b->last; id++) {
@@ -485,6 +575,9 @@ static void take_frame(struct broker *b, struct peer *p, int64_t now)
 		take_want(b, p, &frame, now);
 	else if (frame.kind == GLK_BROKER_GIVE || frame.kind == GLK_BROKER_TOLD)
 		take_bytes(b, p, &frame, now);
+	else if (frame.kind == GLK_BROKER_PUT || frame.kind == GLK_BROKER_GET ||
+		frame.kind == GLK_BROKER_END)
+		take_item(b, p, &frame, now);
 	else if (frame.kind == GLK_BROKER_BYE)
 		drop(b, p, now);
 	else
@@ -558,7 +651,8 @@ static void serve(struct broker *b)
 /* As systemd hands it over. -1: it does not. */
 static int given_listener(void)
 {
-	const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
+	const char *pid = secure_getenv("LISTEN_PID"),
+		   *count = secure_getenv("LISTEN_FDS");
 
 	if (!pid || !count || atoi(pid) != getpid() || atoi(count) < 1)
 		return -1;
@@ -664,6 +758,11 @@ static int open_all(struct broker *b, char *why)
 	return 0;
 }
 
+static void close_plain(int fd)
+{
+	close(fd);
+}
+
 int glk_broker_run(const struct glk_broker_options *options)
 {
 	struct broker *b = glk_region_new(sizeof(*b));
@@ -675,7 +774,8 @@ int glk_broker_run(const struct glk_broker_options *options)
 	b->options = options;
 	b->books = glk_books_new(
 		&(struct glk_books_deeds){.answer = on_answer, .ask = on_ask, .of = b});
-	err = b->books ? open_all(b, why) : -ENOMEM;
+	b->shelf = b->books ? glk_shelf_new(b->books, close_plain) : NULL;
+	err = b->shelf ? open_all(b, why) : -ENOMEM;
 	if (err)
 		glk_err("the broker cannot begin at %s: %s", b->path,
 			*why ? why : strerror(-err));
@@ -683,6 +783,7 @@ int glk_broker_run(const struct glk_broker_options *options)
 		serve(b);
 	if (!err && *b->path)
 		unlink(b->path);
+	glk_shelf_free(b->shelf);
 	glk_books_free(b->books);
 	glk_region_free(b, sizeof(*b));
 	return err ? 1 : 0;

@@ -13,6 +13,12 @@
  *	GIVE ->			no answer
  *		<- ASK		at the bell
  *	TOLD ->			what could be given has been: the answer to ASK
+ *	PUT ->			a name, with the descriptor of its page
+ *		<- DONE, or REFUSED
+ *	GET ->			a name
+ *		<- FOUND, with the descriptor, or REFUSED
+ *	END ->			a name that it has no more, or does not put
+ *		<- DONE
  *	BYE ->			all that it held is with the driver again, and nothing more will be said
  *	LIST ->			of anybody, as the first
  *		<- TEXT		as often as there is some, in JSON; an empty one ends it
@@ -36,6 +42,11 @@ enum glk_broker_kind {
 	GLK_BROKER_GIVE,
 	GLK_BROKER_ASK,
 	GLK_BROKER_TOLD,
+	GLK_BROKER_PUT,
+	GLK_BROKER_GET,
+	GLK_BROKER_END,
+	GLK_BROKER_FOUND,
+	GLK_BROKER_DONE,
 	GLK_BROKER_BYE,
 	GLK_BROKER_LIST,
 	GLK_BROKER_TEXT,
@@ -77,6 +88,21 @@ struct glk_broker_bytes { /* GRANTED, GIVE, ASK, TOLD */
 	uint64_t bytes;
 	/* GRANTED: ns for which the driver may still be at work on the memory of a process that has ended. */
 	int64_t late_ns;
+};
+
+#define GLK_BROKER_KEY 192
+
+/* Of PUT: its page is part of what the client holds; it was there before, at another broker. Of GET: the client will put
+ * it if it is not there. */
+#define GLK_BROKER_MINE	 1u
+#define GLK_BROKER_AGAIN 2u
+#define GLK_BROKER_CLAIM 4u
+
+struct glk_broker_item { /* PUT, GET, END, FOUND */
+	uint32_t gpu, flags;
+	uint64_t stamp;		       /* of the contents */
+	uint64_t page, offset, length; /* bytes */
+	char key[GLK_BROKER_KEY];
 };
 
 /* broker.c: serves until it is told to end by SIGTERM or SIGINT. The status of the process. */

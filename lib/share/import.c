@@ -10,7 +10,9 @@
  * Every step can be refused by the driver, also on the way back. What it keeps stays in the
  * entry of its import and is asked for again when the GPU is closed.
  */
+#include "base/error.h"
 #include "share/mirror.h"
+#include "share/publish.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -29,6 +31,7 @@ struct glk_import {
 	uint64_t mapped; /* bytes of it, from its beginning on */
 	uint64_t page;	 /* handle that is still to be given back, if `has_page` */
 	uint64_t addr;	 /* as it was given */
+	uint32_t own;	 /* a page of the node that is behind it; 0: what was imported */
 	bool has_page;
 	bool reads;    /* and does not write */
 	uint8_t state; /* enum import_state */
@@ -96,6 +99,11 @@ static int take_down(struct glk_imports *imports, struct glk_import *import)
 	if (import->mapped) {
 		err = drv->ops->unmap(drv, import->base, import->mapped);
 		import->mapped = err ? import->mapped : 0;
+	}
+	if (import->own && !import->mapped) {
+		failed = glk_node_release(imports->node, import->own);
+		import->own = 0;
+		err = err ? err : failed;
 	}
 	if (import->has_page) {
 		failed = drv->ops->release(drv, import->page);
@@ -350,6 +358,120 @@ int glk_import_end(struct glk_imports *imports, uint64_t addr, struct CUstream_s
 	err = wait_for(imports, stream);
 	set_state(imports, id, err ? LIVE : BUSY);
 	return err ? err : drop(imports, id);
+}
+
+/* A page of the node's own, for which others may have to give way. */
+static int grow(struct glk_node *node, uint64_t size, uint32_t *ret_page)
+{
+	int err = glk_node_grow(node, size, ret_page);
+
+	if (err == -ENOMEM && node->leave && glk_node_has_room(node, size) &&
+		!node->leave->ask(node->leave, node, size, true))
+		err = glk_node_grow(node, size, ret_page);
+	if (err == -ENOMEM && !glk_node_has_room(node, size))
+		glk_error(err, GLAKE_ERROR_NOMEM_DEVICE,
+			"the budget has no room for %" PRIu64 " bytes of its own", size);
+	return err;
+}
+
+/* The contents of an import go to a page that is mapped nowhere yet. */
+static int copy_to(struct glk_imports *imports, const struct glk_import *import,
+	uint64_t page, struct CUstream_st *stream)
+{
+	struct glk_drv *drv = imports->drv;
+	uint64_t size = import->mapped, at;
+	int err, failed;
+
+	err = drv->ops->reserve(drv, size, imports->node->granularity, &at);
+	if (err)
+		return err;
+	err = drv->ops->map(drv, at, size, page);
+	if (err)
+		goto addresses;
+	err = glk_import_allow(imports, at, size, 0, GLK_ACCESS_WRITE);
+	if (!err)
+		err = drv->ops->copy(drv, at, import->base, size, stream);
+	failed = drv->ops->stream_sync(drv, imports->node->place.id, stream);
+	err = err ? err : failed;
+	failed = drv->ops->unmap(drv, at, size);
+	err = err ? err : failed;
+	if (failed)
+		return err;
+addresses:
+	failed = drv->ops->unreserve(drv, at, size);
+	return err ? err : failed;
+}
+
+/* Another page in the place of that of an import, or else the same again. `ret_lost`: neither is there. */
+static int exchange(struct glk_imports *imports, struct glk_import *import, uint64_t page,
+	uint64_t old, bool *ret_lost)
+{
+	struct glk_drv *drv = imports->drv;
+	uint64_t base = import->base, size = import->mapped;
+	int err = drv->ops->unmap(drv, base, size), back;
+
+	*ret_lost = false;
+	if (err)
+		return err;
+	err = drv->ops->map(drv, base, size, page);
+	if (!err) {
+		err = glk_import_allow(imports, base, size, 0, GLK_ACCESS_WRITE);
+		if (!err || drv->ops->unmap(drv, base, size))
+			return err;
+	}
+	back = drv->ops->map(drv, base, size, old);
+	if (!back)
+		back = glk_import_allow(imports, base, size, 0, GLK_ACCESS_READ);
+	*ret_lost = back;
+	return err;
+}
+
+static int have_own(struct glk_imports *imports, struct glk_import *import, int fd,
+	struct CUstream_st *stream, bool *ret_lost)
+{
+	struct glk_node *node = imports->node;
+	struct glk_drv *drv = imports->drv;
+	uint64_t old, handle;
+	uint32_t page;
+	int err, failed;
+
+	*ret_lost = false;
+	err = grow(node, import->mapped, &page);
+	if (err)
+		return err;
+	handle = glk_page_at(node->pool, page)->handle;
+	err = copy_to(imports, import, handle, stream);
+	if (!err)
+		err = drv->ops->import_fd(drv, fd, &old);
+	if (!err) {
+		err = exchange(imports, import, handle, old, ret_lost);
+		failed = drv->ops->release(drv, old);
+		if (failed && !err)
+			glk_import_put_by(imports, old);
+	}
+	if (err) {
+		glk_node_release(node, page);
+		return err;
+	}
+	import->own = page;
+	import->reads = false;
+	return 0;
+}
+
+int glk_import_unseal(
+	struct glk_imports *imports, uint64_t addr, int fd, struct CUstream_st *stream)
+{
+	uint32_t id = claim(imports, addr);
+	bool lost = false;
+	int err;
+
+	if (!id)
+		return -ENOENT;
+	err = wait_for(imports, stream);
+	if (!err)
+		err = have_own(imports, at(imports, id), fd, stream, &lost);
+	set_state(imports, id, lost ? KEPT : LIVE);
+	return err;
 }
 
 void glk_imports_hold(struct glk_imports *imports)

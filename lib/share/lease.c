@@ -18,6 +18,7 @@
  * waits in line meanwhile, who has released all that is idle before.
  */
 #include "share/broker.h"
+#include "share/publish.h"
 #include "share/share.h"
 
 #include "base/cancel.h"
@@ -63,6 +64,7 @@ struct glk_lessee {
 	pthread_t thread;
 	bool runs;
 	struct glk_wire_frame frame;
+	struct glk_shared *shared; /* what is published or attached */
 	struct {
 		uint64_t leased, least, most;
 		uint64_t asked, given, refused,
@@ -114,6 +116,16 @@ static int say(
 	err = glk_wire_send(l->conn, kind, body, size, fd, fd ? 1 : 0, SEND_MS);
 	if (err)
 		lose(l, strerror(-err));
+	return err;
+}
+
+/* The answer to what was said last. */
+static int hear_answer(struct glk_lessee *l, struct glk_wire_frame *frame)
+{
+	int err = glk_wire_receive(l->conn, frame, ANSWER_MS);
+
+	if (err)
+		lose(l, err == -EAGAIN ? "it does not answer" : strerror(-err));
 	return err;
 }
 
@@ -193,6 +205,23 @@ static int take_welcome(struct glk_lessee *l)
 	return 0;
 }
 
+/* What a broker that has ended held for others, the new one holds again. */
+static void put_again(struct glk_lessee *l)
+{
+	for (struct glk_shared *s = l->shared; s && l->here; s = s->next) {
+		struct glk_broker_item item = s->item;
+
+		item.flags |= GLK_BROKER_AGAIN;
+		if (say(l, GLK_BROKER_PUT, &item, sizeof(item), &s->fd) ||
+			hear_answer(l, &l->frame))
+			return;
+		glk_wire_frame_close(&l->frame);
+		if (l->frame.kind != GLK_BROKER_DONE)
+			glk_warn("what was published as %s is something else by now",
+				item.key);
+	}
+}
+
 /* Under the lock. */
 static int reach(struct glk_lessee *l)
 {
@@ -220,6 +249,7 @@ static int reach(struct glk_lessee *l)
 		goto out;
 	l->here = true;
 	l->turn++;
+	put_again(l);
 	if (l->said_away)
 		glk_warn("the broker at %s is back", l->path);
 	l->said_away = false;
@@ -443,6 +473,77 @@ static int ask(struct glk_leave *leave, struct glk_node *node, uint64_t bytes, b
 	return err;
 }
 
+/* ---- What is published ---- */
+
+static int refuse_item(const struct glk_wire_frame *frame, const char *key)
+{
+	const struct glk_broker_refused *refused = (const void *)frame->body;
+	int err = refused->err;
+
+	if (frame->kind != GLK_BROKER_REFUSED || frame->length != sizeof(*refused) ||
+		err >= 0)
+		err = -EIO;
+	return glk_error(err,
+		err == -EAGAIN		 ? GLAKE_ERROR_AGAIN
+			: err == -ENOSPC ? GLAKE_ERROR_LIMIT
+					 : GLAKE_ERROR_INVAL,
+		"%s: %.*s", key, (int)sizeof(refused->text) - 1, refused->text);
+}
+
+int glk_lessee_item(struct glk_lessee *l, uint32_t kind,
+	const struct glk_broker_item *item, const int *fd, struct glk_wire_frame *frame)
+{
+	uint32_t wanted = kind == GLK_BROKER_GET ? GLK_BROKER_FOUND : GLK_BROKER_DONE;
+	int err;
+
+	glk_lock(&l->lock);
+	err = find(l);
+	if (!err && (say(l, kind, item, sizeof(*item), fd) || hear_answer(l, frame)))
+		err = 1;
+	glk_unlock(&l->lock);
+	if (err)
+		return glk_error(-EAGAIN, GLAKE_ERROR_AGAIN,
+			"the broker at %s is away: %s", l->path, l->why);
+	if (frame->kind == wanted && frame->count == (kind == GLK_BROKER_GET ? 1u : 0u) &&
+		(kind != GLK_BROKER_GET || frame->length == sizeof(*item)))
+		return 0;
+	glk_wire_frame_close(frame);
+	return refuse_item(frame, item->key);
+}
+
+void glk_lessee_keep(struct glk_lessee *l, struct glk_shared *shared)
+{
+	glk_lock(&l->lock);
+	shared->next = l->shared;
+	l->shared = shared;
+	glk_unlock(&l->lock);
+}
+
+struct glk_shared *glk_lessee_take(struct glk_lessee *l, int device, uint64_t addr)
+{
+	struct glk_shared **link, *found;
+
+	glk_lock(&l->lock);
+	link = &l->shared;
+	while (*link &&
+		((*link)->addr != addr || !(*link)->attached ||
+			(*link)->item.gpu != (uint32_t)device))
+		link = &(*link)->next;
+	found = *link;
+	if (found)
+		*link = found->next;
+	glk_unlock(&l->lock);
+	return found;
+}
+
+void glk_lessee_make_room(struct glk_lessee *l, int device, uint64_t bytes)
+{
+	uint64_t left = glk_load_relaxed(&l->pool->nodes[device].left);
+
+	if (left < bytes)
+		l->trim(l->of, device, bytes - left);
+}
+
 /* ---- What the broker asks for ---- */
 
 static void yield_to(
@@ -610,6 +711,12 @@ void glk_lessee_free(struct glk_lessee *l)
 	close_marked(&l->bell, &l->bell_mark);
 	if (l->wake >= 0)
 		close(l->wake);
+	while (l->shared) {
+		struct glk_shared *s = l->shared;
+
+		l->shared = s->next;
+		glk_shared_free(s);
+	}
 	glk_lock_fini(&l->lock);
 	glk_region_free(l, sizeof(*l));
 }

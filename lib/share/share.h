@@ -7,8 +7,8 @@
  * knows pages and addresses and no blocks: that a page stays what it is while it is out is for
  * those above to see to.
  *
- * Order		dmabuf.c; export.c; import.c, and on it mirror.c and mirror_open.c; books.c, and on it broker.c, which
- *		is no part of the library but a program (broker_main.c); lease.c, which asks it
+ * Order		dmabuf.c; export.c; import.c, and on it mirror.c and mirror_open.c; books.c, shelf.c, and on them broker.c, which
+ *		is no part of the library but a program (broker_main.c); lease.c, which asks it, and on it publish.c
  * Threads	any thread may call any function
  * Cost		on an H200 an export of a page takes 35 us, whatever its size, and 0.5 to 0.9 ms
  *		while no other page of the process is out; an import 30 us and its mapping

@@ -26,7 +26,7 @@ RULES = [
         ("lib/driver/", "lib/soft/", "lib/front/", "lib/tool/bench_cuda."),
     ),
     ("abort and exit", r"\b(?:abort|_?exit|raise|longjmp)\s*\(", ("lib/tool/", "lib/driver/probe_main.c")),
-    ("printing", PRINTS, ("lib/tool/", "lib/man/")),
+    ("printing", PRINTS, ("lib/tool/", "lib/man/", "lib/share/broker_main.c")),
     (
         "malloc",
         r"\b(?:malloc|calloc|realloc|aligned_alloc|posix_memalign|strdup|strndup|asprintf)\s*\(",

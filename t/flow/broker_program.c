@@ -3,9 +3,13 @@
  * A client of a broker that does what it is told, a line each, and answers with one:
  *
  *	alloc MIB	a block, whose number is the answer, or "refused -errno text"
- *	whole MIB	a contiguous one, which wants the driver
  *	check N		whether the block has what was written to it
  *	free N		frees it; it lies idle then
+ *	whole MIB	a contiguous one, which wants the driver
+ *	fill N SEED	writes to it; and "is N SEED" says whether that is there
+ *	publish N KEY STAMP
+ *	attach KEY STAMP CLAIM, whose answer is a block and its bytes
+ *	unseal N, detach N, end N (of an import), drop KEY (of what was claimed)
  *	lease		what glake_lease_get says
  *	fork		a child that has all descriptors and does nothing
  *	quit		closes the context
@@ -43,15 +47,63 @@ static void say_error(int err)
 	printf("refused %d %s\n", err, why.text);
 }
 
-static void do_alloc(size_t mib, uint32_t flags)
+static int place(void)
 {
-	void *ptr;
-	int n = 0, err;
+	int n = 0;
 
 	while (n < BLOCKS && blocks[n].at)
 		n++;
 	if (n == BLOCKS)
 		exit(3);
+	return n;
+}
+
+static void say(int err)
+{
+	if (err)
+		say_error(err);
+	else
+		puts("0");
+}
+
+static void do_fill(int n, int seed)
+{
+	for (size_t i = 0; i < blocks[n].size; i += STEP)
+		blocks[n].at[i] = (unsigned char)(seed + (int)(i / STEP) * 13);
+	puts("0");
+}
+
+static void do_is(int n, int seed)
+{
+	for (size_t i = 0; i < blocks[n].size; i += STEP) {
+		if (blocks[n].at[i] != (unsigned char)(seed + (int)(i / STEP) * 13)) {
+			printf("wrong at %zu\n", i);
+			return;
+		}
+	}
+	puts("right");
+}
+
+static void do_attach(const char *key, uint64_t stamp, uint32_t flags)
+{
+	size_t size;
+	void *ptr;
+	int n = place(), err;
+
+	err = glake_attach(ctx, 0, key, stamp, flags, &size, &ptr);
+	if (err) {
+		say_error(err);
+		return;
+	}
+	blocks[n] = (struct block){ptr, size};
+	printf("%d %zu\n", n, size);
+}
+
+static void do_alloc(size_t mib, uint32_t flags)
+{
+	void *ptr;
+	int n = place(), err;
+
 	err = glake_alloc(ctx, 0, mib << 20, NULL, flags, &ptr);
 	if (err) {
 		say_error(err);
@@ -105,7 +157,8 @@ int main(int argc, char **argv)
 	struct glake_options options = {.sz = sizeof(options),
 		.backend = GLAKE_BACKEND_SOFT,
 		.settings = (const char *const *)argv + 1};
-	char line[64], word[16];
+	char line[256], word[16], key[200];
+	int seed;
 	unsigned n;
 	size_t leaked;
 	int err;
@@ -125,6 +178,22 @@ int main(int argc, char **argv)
 			do_alloc(n, 0);
 		else if (!strcmp(word, "whole"))
 			do_alloc(n, GLAKE_ALLOC_CONTIGUOUS);
+		else if (sscanf(line, "fill %u %d", &n, &seed) == 2)
+			do_fill((int)n, seed);
+		else if (sscanf(line, "is %u %d", &n, &seed) == 2)
+			do_is((int)n, seed);
+		else if (sscanf(line, "publish %u %199s %d", &n, key, &seed) == 3)
+			say(glake_publish(ctx, blocks[n].at, key, (uint64_t)seed));
+		else if (sscanf(line, "attach %199s %d %u", key, &seed, &n) == 3)
+			do_attach(key, (uint64_t)seed, n);
+		else if (sscanf(line, "drop %199s", key) == 1)
+			say(glake_publish_not(ctx, 0, key));
+		else if (!strcmp(word, "unseal"))
+			say(glake_unseal(ctx, blocks[n].at, NULL));
+		else if (!strcmp(word, "detach"))
+			say(glake_detach(ctx, blocks[n].at, NULL));
+		else if (!strcmp(word, "end"))
+			say(glake_import_end(ctx, blocks[n].at, NULL));
 		else if (!strcmp(word, "check"))
 			do_check((int)n);
 		else if (!strcmp(word, "free"))

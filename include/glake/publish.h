@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLAKE_PUBLISH_H
+#define GLAKE_PUBLISH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <glake/export.h>
+
+GLAKE_BEGIN_DECLS
+
+struct glake;
+struct CUstream_st;
+
+/*
+ * Contents that exist once for several processes of a user on a GPU, by name, as the weights of a model that several
+ * servers have. They go through a broker (glaked, share.broker), which keeps a descriptor of their page.
+ *
+ * Name		what the contents are, as the revision of a model, and how they lie; of one user and one GPU. A stamp
+ *		beside it, as a hash of them, tells contents apart that have one name
+ * Sealed	nobody writes them any more. Who attaches has rights to read alone; the publisher, and whoever of
+ *		the same user has a descriptor, keeps to it by promise, since rights cannot be changed under
+ *		running kernels
+ * Life		they are there as long as one process has them, the publisher's or another: each of their bytes is
+ *		counted once, as the publisher's while it lives and as the broker's afterwards. Contents that a process
+ *		did not publish before it ended are gone with it
+ * Load once	whoever is to have them attaches with GLAKE_ATTACH_CLAIM first. Of all who do one is told to load
+ *		them (-ENOENT), and the others to come again (-EAGAIN) until they are published, or he has ended
+ */
+
+/* Bytes of a name, with its end. */
+#define GLAKE_KEY_MAX 192
+
+/* If they are not there, the caller will publish them, or say that it does not. */
+#define GLAKE_ATTACH_CLAIM 0x1u
+
+/*
+ * Publishes a block that was made with GLAKE_ALLOC_CONTIGUOUS, which shares no page with another. All work that writes
+ * it has finished. The block stays the caller's, to be read; freed, it keeps its memory until the context is closed.
+ *
+ * ptr		the address that glake_alloc gave
+ * key		its name
+ * stamp	of the contents; 0: they have none
+ *
+ * Returns 0, or -EINVAL (not a live block of this context: NOT_MINE, DOUBLE_FREE; not contiguous, a name that is none,
+ * NULL: INVAL), -EEXIST (INVAL: something is published by that name, or another process has claimed it), -EAGAIN
+ * (AGAIN: the broker is away), -EBUSY (BUSY: it is away), -EOPNOTSUPP (there is no broker, or its page was not made to
+ * be exported, see pool.export), -ENOSPC (LIMIT: the broker has too many names), -EMFILE or -ENFILE (LIMIT), -ENOMEM,
+ * -ESTALE, -ENODEV, -EIO. A refused call changes nothing.
+ * Thread: any. Blocks: for the driver and the broker. Driver calls: an export.
+ */
+GLAKE_EXPORT int glake_publish(
+	struct glake *ctx, const void *ptr, const char *key, uint64_t stamp);
+
+/*
+ * Says that the caller does not publish what it has claimed, so that another one may.
+ *
+ * Returns 0, also where nothing was claimed, or -EINVAL (unknown device, a name that is none, NULL), -EAGAIN (AGAIN: the
+ * broker is away), -EOPNOTSUPP (there is none), -ESTALE, -ENODEV.
+ * Thread: any. Blocks: for the broker. Driver calls: none.
+ */
+GLAKE_EXPORT int glake_publish_not(struct glake *ctx, int device, const char *key);
+
+/*
+ * Maps what is published by a name behind addresses of this process, to be read by GPU `device` and its peers. A kernel
+ * that writes there ends in an illegal access.
+ *
+ * stamp	what its stamp has to be; 0: any
+ * flags	GLAKE_ATTACH_CLAIM or 0
+ * ret_size	its bytes
+ *
+ * Returns 0, or -ENOENT (INVAL: there is nothing of that name), -EAGAIN (AGAIN: another process has claimed it, or the
+ * broker is away), -EEXIST (INVAL: its stamp is another), -EINVAL (unknown device or flags, a name that is none, NULL),
+ * -EOPNOTSUPP (there is no broker), -ENOSPC (LIMIT: the broker has too many names), -ENOMEM (ADDRESS, LIMIT, NOMEM_HOST,
+ * or NOMEM_DEVICE for tables of the driver), -EMFILE, -ESTALE, -ENODEV, -EIO. A refused call has changed nothing but the
+ * claim.
+ * Thread: any. Blocks: for the driver and the broker. Driver calls: a reservation, import, map, release, set access.
+ */
+GLAKE_EXPORT int glake_attach(struct glake *ctx, int device, const char *key,
+	uint64_t stamp, uint32_t flags, size_t *ret_size, void **ret_ptr);
+
+/*
+ * Waits for all work queued on a stream and takes what was attached down. glake_close does so for all that is left, and
+ * counts it with the blocks not freed.
+ *
+ * Returns 0, or -EINVAL (nothing is attached there: NOT_MINE; no stream of that GPU: INVAL), -EBUSY (CAPTURE: the
+ * stream captures a graph), -ESTALE, -EIO or -ENODEV (the driver kept some of it). In a forked child 0, and nothing
+ * happens.
+ * Thread: any. Blocks: for the GPU and the broker. Driver calls: those that wait for the stream, unmap, and one that
+ * gives the addresses back.
+ */
+GLAKE_EXPORT int glake_detach(struct glake *ctx, void *ptr, struct CUstream_st *stream);
+
+/*
+ * Gives what was attached a page of this process, with the contents, at the same address, to be read and written. It is
+ * called where nothing uses it but work of `stream`, which is waited for: no other stream, and no graph that names it
+ * is replayed meanwhile. From then on it is an import, which glake_import_end takes down.
+ *
+ * Returns 0, or -EINVAL (nothing is attached there: NOT_MINE; no stream of that GPU: INVAL), -EBUSY (CAPTURE: the
+ * stream captures a graph), -ENOMEM (NOMEM_DEVICE: no room, or no leave of the broker, for a page of that size;
+ * ADDRESS), -ESTALE, -ENODEV, -EIO. A refused call changes nothing, but that after -EIO of a driver that takes neither
+ * page there is none.
+ * Thread: any. Blocks: for the GPU and the broker. Driver calls: create, import, two maps and unmaps, a reservation, a
+ * copy at the speed of the GPU's memory.
+ */
+GLAKE_EXPORT int glake_unseal(struct glake *ctx, void *ptr, struct CUstream_st *stream);
+
+GLAKE_END_DECLS
+
+#endif

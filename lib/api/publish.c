@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The public face of contents by name: see glake/publish.h. */
+#include <glake/publish.h>
+
+#include "api/context.h"
+#include "base/cancel.h"
+#include "base/error.h"
+#include "share/publish.h"
+
+#include <errno.h>
+
+_Static_assert(GLAKE_KEY_MAX == GLK_BROKER_KEY, "names are what the broker takes");
+
+static int publish(struct glk_context *context, struct glk_cache *cache, const void *ptr,
+	const char *key, uint64_t stamp)
+{
+	struct glake_block block = {.sz = sizeof(block)};
+	uint64_t addr = (uint64_t)(uintptr_t)ptr;
+	struct glk_pin pin;
+	int err;
+
+	err = glk_cache_pin(cache, addr, false, &pin);
+	if (err)
+		return err;
+	err = glk_cache_query(cache, addr, &block);
+	if (!err && (!(block.flags & GLAKE_ALLOC_CONTIGUOUS) || pin.count != 1))
+		err = glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"the block at %p shares pages with others: contiguous ones are published",
+			ptr);
+	if (!err && !(block.can & GLAKE_CAN_EXPORT))
+		err = glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
+			"the page of the block was not made to be exported");
+	if (!err) {
+		glk_pin_mark(&pin);
+		err = glk_publish(context->lessee, cache->drv, cache->device, addr,
+			glk_pin_page, &pin, key, stamp);
+	}
+	if (err)
+		glk_cache_unpin(cache, addr);
+	return err;
+}
+
+int glake_publish(struct glake *ctx, const void *ptr, const char *key, uint64_t stamp)
+{
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err, cancel;
+
+	err = glk_context_get(ctx, &context);
+	if (!err)
+		err = glk_context_owner(ctx, ptr, &cache);
+	if (err)
+		return err;
+	if (!key)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no name");
+	cancel = glk_cancel_off();
+	err = publish(context, cache, ptr, key, stamp);
+	glk_cancel_restore(cancel);
+	return err;
+}
+
+int glake_publish_not(struct glake *ctx, int device, const char *key)
+{
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err, cancel;
+
+	err = glk_context_device(ctx, device, &context, &cache);
+	if (err)
+		return err;
+	if (!key)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no name");
+	cancel = glk_cancel_off();
+	err = glk_publish_not(context->lessee, device, key);
+	glk_cancel_restore(cancel);
+	return err;
+}
+
+int glake_attach(struct glake *ctx, int device, const char *key, uint64_t stamp,
+	uint32_t flags, size_t *ret_size, void **ret_ptr)
+{
+	struct glk_context *context;
+	struct glk_cache *cache;
+	uint64_t addr, size;
+	int err, cancel;
+
+	err = glk_context_device(ctx, device, &context, &cache);
+	if (err)
+		return err;
+	if (!key || !ret_size || !ret_ptr || flags & ~GLAKE_ATTACH_CLAIM)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"no name, no place for the address or its size, or unknown flags");
+	cancel = glk_cancel_off();
+	err = glk_attach(context->lessee, &cache->imports, key, stamp,
+		flags & GLAKE_ATTACH_CLAIM, &size, &addr);
+	glk_cancel_restore(cancel);
+	if (err)
+		return err;
+	*ret_size = size;
+	*ret_ptr = (void *)(uintptr_t)addr;
+	return 0;
+}
+
+static int each(struct glake *ctx, void *ptr, struct CUstream_st *stream,
+	int (*fn)(struct glk_lessee *lessee, struct glk_imports *imports, uint64_t addr,
+		struct CUstream_st *stream))
+{
+	struct glk_context *context;
+	int err, cancel;
+
+	err = glk_context_get(ctx, &context);
+	if (err)
+		return err;
+	cancel = glk_cancel_off();
+	err = -ENOENT;
+	for (int i = 0; i < context->devices && err == -ENOENT; i++)
+		err = fn(context->lessee, &context->caches[i].imports,
+			(uint64_t)(uintptr_t)ptr, stream);
+	glk_cancel_restore(cancel);
+	if (err != -ENOENT)
+		return err;
+	return glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE, "nothing is attached at %p", ptr);
+}
+
+int glake_detach(struct glake *ctx, void *ptr, struct CUstream_st *stream)
+{
+	int err = each(ctx, ptr, stream, glk_detach);
+
+	/* a forked child: the memory is the parent's */
+	return err == -ENODEV && !glk_context_find(ctx) ? 0 : err;
+}
+
+int glake_unseal(struct glake *ctx, void *ptr, struct CUstream_st *stream)
+{
+	return each(ctx, ptr, stream, glk_unseal);
+}

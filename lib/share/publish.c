@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Contents by name: what the publisher and those who attach do with their pages. See publish.h. */
+#include "share/publish.h"
+
+#include "base/error.h"
+#include "base/slab.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+void glk_shared_free(struct glk_shared *shared)
+{
+	if (shared->fd >= 0)
+		close(shared->fd);
+	glk_region_free(shared, sizeof(*shared));
+}
+
+static int item_of(struct glk_lessee *lessee, int device, const char *key, uint64_t stamp,
+	struct glk_broker_item *ret_item)
+{
+	struct glk_broker_item item = {.gpu = (uint32_t)device, .stamp = stamp};
+	size_t length = strnlen(key, sizeof(item.key));
+
+	if (!lessee)
+		return glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
+			"no broker is configured (share.broker)");
+	if (!length || length == sizeof(item.key) || device >= GLK_BROKER_GPUS)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"a name of %zu bytes: 1 to %zu are right", length,
+			sizeof(item.key) - 1);
+	memcpy(item.key, key, length);
+	*ret_item = item;
+	return 0;
+}
+
+static struct glk_shared *shared_new(
+	const struct glk_broker_item *item, uint64_t addr, int fd, bool attached)
+{
+	struct glk_shared *shared = glk_region_new(sizeof(*shared));
+
+	if (shared)
+		*shared = (struct glk_shared){
+			.item = *item, .addr = addr, .fd = fd, .attached = attached};
+	return shared;
+}
+
+int glk_publish(struct glk_lessee *lessee, struct glk_drv *drv, int device, uint64_t addr,
+	glk_share_page_fn page, void *of, const char *key, uint64_t stamp)
+{
+	struct glk_share_page p = page(of, 0);
+	struct glk_broker_item item;
+	struct glk_wire_frame frame;
+	struct glk_shared *shared;
+	int err = item_of(lessee, device, key, stamp, &item), fd;
+
+	if (err)
+		return err;
+	item.flags = GLK_BROKER_MINE;
+	item.page = p.size;
+	item.offset = p.offset;
+	item.length = p.length;
+	err = glk_share_fds(drv, page, of, 0, 1, &fd);
+	if (err)
+		return err;
+	shared = shared_new(&item, addr, fd, false);
+	if (!shared) {
+		close(fd);
+		return -ENOMEM;
+	}
+	/* who writes it from now on breaks what this says */
+	err = drv->ops->promise(drv, addr - p.offset, p.size);
+	if (!err)
+		err = glk_lessee_item(lessee, GLK_BROKER_PUT, &item, &fd, &frame);
+	if (err)
+		glk_shared_free(shared);
+	else
+		glk_lessee_keep(lessee, shared);
+	return err;
+}
+
+int glk_publish_not(struct glk_lessee *lessee, int device, const char *key)
+{
+	struct glk_broker_item item;
+	struct glk_wire_frame frame;
+	int err = item_of(lessee, device, key, 0, &item);
+
+	return err ? err : glk_lessee_item(lessee, GLK_BROKER_END, &item, NULL, &frame);
+}
+
+/* Maps what the broker has handed over. */
+static int map(struct glk_lessee *lessee, struct glk_imports *imports,
+	const struct glk_broker_item *item, int fd, uint64_t *ret_addr)
+{
+	const struct glake_piece piece = {.fd = fd,
+		.flags = GLAKE_PIECE_READ,
+		.page_size = item->page,
+		.offset = item->offset,
+		.length = item->length};
+	struct glk_shared *shared = shared_new(item, 0, fd, true);
+	int err =
+		shared ? glk_import(imports, &piece, 1, item->length, ret_addr) : -ENOMEM;
+
+	if (!shared) {
+		close(fd);
+	} else if (err) {
+		glk_shared_free(shared);
+	} else {
+		shared->addr = *ret_addr;
+		shared->item.flags = 0;
+		glk_lessee_keep(lessee, shared);
+	}
+	return err;
+}
+
+int glk_attach(struct glk_lessee *lessee, struct glk_imports *imports, const char *key,
+	uint64_t stamp, bool claim, uint64_t *ret_size, uint64_t *ret_addr)
+{
+	int device = imports->node->place.id;
+	struct glk_broker_item item, found;
+	struct glk_wire_frame frame;
+	int err = item_of(lessee, device, key, stamp, &item);
+
+	if (err)
+		return err;
+	item.flags = claim ? GLK_BROKER_CLAIM : 0;
+	err = glk_lessee_item(lessee, GLK_BROKER_GET, &item, NULL, &frame);
+	if (err)
+		return err;
+	memcpy(&found, frame.body, sizeof(found));
+	/* nothing that it says is trusted but where the memory is */
+	memcpy(found.key, item.key, sizeof(found.key));
+	found.gpu = item.gpu;
+	err = map(lessee, imports, &found, frame.fd[0], ret_addr);
+	if (err)
+		glk_lessee_item(lessee, GLK_BROKER_END, &item, NULL, &frame);
+	else
+		*ret_size = found.length;
+	return err;
+}
+
+int glk_detach(struct glk_lessee *lessee, struct glk_imports *imports, uint64_t addr,
+	struct CUstream_st *stream)
+{
+	struct glk_shared *shared =
+		lessee ? glk_lessee_take(lessee, imports->node->place.id, addr) : NULL;
+	struct glk_wire_frame frame;
+	int err;
+
+	if (!shared)
+		return -ENOENT;
+	err = glk_import_end(imports, addr, stream);
+	if (err == -EBUSY || err == -EINVAL) {
+		glk_lessee_keep(lessee, shared);
+		return err;
+	}
+	glk_lessee_item(lessee, GLK_BROKER_END, &shared->item, NULL, &frame);
+	glk_shared_free(shared);
+	return err;
+}
+
+int glk_unseal(struct glk_lessee *lessee, struct glk_imports *imports, uint64_t addr,
+	struct CUstream_st *stream)
+{
+	struct glk_shared *shared =
+		lessee ? glk_lessee_take(lessee, imports->node->place.id, addr) : NULL;
+	struct glk_wire_frame frame;
+	int err;
+
+	if (!shared)
+		return -ENOENT;
+	glk_lessee_make_room(lessee, imports->node->place.id, shared->item.page);
+	err = glk_import_unseal(imports, addr, shared->fd, stream);
+	if (err) {
+		glk_lessee_keep(lessee, shared);
+		return err;
+	}
+	glk_lessee_item(lessee, GLK_BROKER_END, &shared->item, NULL, &frame);
+	glk_shared_free(shared);
+	return 0;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_SHARE_PUBLISH_H
+#define GLK_SHARE_PUBLISH_H
+
+/*
+ * Contents that exist once, by name, through the broker of a context (share.h). The page of a block, which is its own
+ * alone, stays the publisher's; the broker keeps a descriptor of it, and hands that to those who attach.
+ */
+#include "share/broker.h"
+#include "share/share.h"
+
+#include <glake/publish.h>
+
+/* What this context has published, or attached. */
+struct glk_shared {
+	struct glk_shared *next;
+	struct glk_broker_item item;
+	uint64_t addr;
+	int fd; /* of its page, for the next broker */
+	bool attached;
+};
+
+/* lease.c: a question about a name, and its answer. 0; -EAGAIN, the broker is away; as the broker refuses it. With a
+ * record. */
+int glk_lessee_item(struct glk_lessee *lessee, uint32_t kind,
+	const struct glk_broker_item *item, const int *fd, struct glk_wire_frame *frame);
+/* Keeps what was published or attached, and gives up what was attached; NULL: there is none at that address. */
+void glk_lessee_keep(struct glk_lessee *lessee, struct glk_shared *shared);
+struct glk_shared *glk_lessee_take(struct glk_lessee *lessee, int device, uint64_t addr);
+
+/* What lies idle in this process goes, as far as there is too little leave for so many bytes. */
+void glk_lessee_make_room(struct glk_lessee *lessee, int device, uint64_t bytes);
+
+/* publish.c: contracts as glake_publish() and so on. `page` is the one that the block has, all of it. */
+int glk_publish(struct glk_lessee *lessee, struct glk_drv *drv, int device, uint64_t addr,
+	glk_share_page_fn page, void *of, const char *key, uint64_t stamp);
+int glk_attach(struct glk_lessee *lessee, struct glk_imports *imports, const char *key,
+	uint64_t stamp, bool claim, uint64_t *ret_size, uint64_t *ret_addr);
+int glk_detach(struct glk_lessee *lessee, struct glk_imports *imports, uint64_t addr,
+	struct CUstream_st *stream);
+int glk_publish_not(struct glk_lessee *lessee, int device, const char *key);
+int glk_unseal(struct glk_lessee *lessee, struct glk_imports *imports, uint64_t addr,
+	struct CUstream_st *stream);
+void glk_shared_free(struct glk_shared *shared);
+
+/* import.c: an import of one page has another one, with the contents, at the same address. `fd`: of the one it has.
+ * 0; -ENOENT without a record. */
+int glk_import_unseal(
+	struct glk_imports *imports, uint64_t addr, int fd, struct CUstream_st *stream);
+
+#endif

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""
+Contents that exist once, by name: one process publishes, others attach; who has them when one of them ends, or the
+broker does; what is refused; and own pages in the place of those that are shared.
+"""
+from brokered import Broker, Client
+from tap import done, equal, has, ok, start, until
+
+MIB = 1 << 20
+
+
+def contents(broker):
+    return broker.books()["contents"]
+
+
+def sums(broker):
+    books = broker.books()
+    return books["held"] // MIB, books["published"] // MIB
+
+
+def check_once(broker):
+    one, two, three = Client(broker), Client(broker), Client(broker)
+    has(two.do("attach model 7 0"), "refused -2", "what nobody has published is not there")
+    equal(one.do("whole 400"), "0", "a block of its own")
+    one.do("fill 0 5")
+    equal(one.do("publish 0 model 7"), "0", "is published")
+    equal(two.do("attach model 7 0"), f"0 {400 * MIB}", "another process attaches it")
+    equal(two.do("is 0 5"), "right", "and has the contents")
+    equal(three.do("attach model 0 0"), f"0 {400 * MIB}", "a third one too, whatever the stamp")
+    equal(three.do("is 0 5"), "right", "with the contents")
+    held, published = sums(broker)
+    ok(400 <= held < 420 and not published, "which count once, as the publisher's", held, published)
+    equal([item["users"] for item in contents(broker)], [3], "the broker knows who has them")
+    has(two.do("attach model 8 0"), "refused -17", "those of another stamp are others")
+    two.do("whole 10")
+    has(two.do("publish 1 model 9"), "refused -17", "a name has one contents")
+    has(two.do("publish 1 model 7"), "refused -17", "also the same again")
+    one.do("alloc 3")
+    has(one.do("publish 1 part 1"), "refused -22", "a block that shares pages is not published")
+    one.kill()
+    one.run.wait()
+    ok(until(lambda: sums(broker)[1] == 400), "when the publisher dies they are the broker's", sums(broker))
+    equal(two.do("is 0 5"), "right", "those who have them keep them")
+    four = Client(broker)
+    equal(four.do("attach model 7 0"), f"0 {400 * MIB}", "and others still attach")
+    equal(four.do("is 0 5"), "right", "with the contents")
+    equal(two.do("detach 0"), "0", "one takes them down")
+    has(two.do("detach 0"), "refused -22", "which is done once")
+    three.end()
+    four.kill()
+    four.run.wait()
+    ok(until(lambda: not contents(broker)), "when the last one has gone they are gone")
+    two.end()
+    equal(sums(broker), (0, 0), "with their bytes")
+
+
+def check_load_once(broker):
+    one, two, three = Client(broker), Client(broker), Client(broker)
+    has(one.do("attach model 7 1"), "refused -2", "one is told to load")
+    has(one.do("attach model 7 1"), "refused -2", "as often as it asks")
+    has(two.do("attach model 7 1"), "refused -11", "the others are told to come again")
+    two.do("whole 8")
+    has(two.do("publish 0 model 7"), "refused -17", "and do not publish in its place")
+    equal(one.do("drop model"), "0", "one that gives it up")
+    has(two.do("attach model 7 1"), "refused -2", "is followed by the next")
+    two.kill()
+    two.run.wait()
+    ok(until(lambda: three.do("attach model 7 1").startswith("refused -2 ")),
+       "and so is one that dies before it has published")
+    three.do("whole 16")
+    three.do("fill 0 9")
+    equal(three.do("publish 0 model 7"), "0", "who then does")
+    equal(one.do("attach model 7 1"), f"0 {16 * MIB}", "so that the others have it")
+    equal(one.do("is 0 9"), "right", "with the contents")
+    one.end()
+    three.end()
+
+
+def check_unseal(broker):
+    one, two = Client(broker), Client(broker, "share.wait=50ms")
+    one.do("whole 200")
+    one.do("fill 0 1")
+    one.do("publish 0 model 0")
+    two.do("attach model 0 0")
+    two.do("alloc 700")
+    has(two.do("unseal 0"), "refused -12", "without room for own pages nothing changes")
+    equal(two.do("is 0 1"), "right", "the contents are there")
+    equal(contents(broker)[0]["users"], 2, "and are shared")
+    two.do("free 1")
+    equal(two.do("unseal 0"), "0", "with room it has its own")
+    equal(two.do("is 0 1"), "right", "with the contents")
+    two.do("fill 0 2")
+    equal((one.do("is 0 1"), two.do("is 0 2")), ("right", "right"), "which each writes for itself")
+    equal(contents(broker)[0]["users"], 1, "they are shared no more")
+    has(two.do("detach 0"), "refused -22", "nor attached")
+    equal(two.do("end 0"), "0", "but an import, which is ended")
+    one.end()
+    two.end()
+    equal(sums(broker), (0, 0), "nothing is left")
+
+
+def check_restart(broker):
+    one, two = Client(broker), Client(broker)
+    one.do("whole 100")
+    one.do("fill 0 3")
+    one.do("publish 0 model 7")
+    two.do("attach model 7 0")
+    broker.end()
+    broker.begin()
+    ok(until(lambda: broker.books() and [item["users"] for item in contents(broker)] == [2]),
+       "a broker that comes back has what was published")
+    three = Client(broker)
+    equal(three.do("attach model 7 0"), f"0 {100 * MIB}", "others attach it")
+    equal(three.do("is 0 3"), "right", "with the contents")
+    held, published = sums(broker)
+    ok(100 <= held < 120 and not published, "which count once", held, published)
+    for client in (one, two, three):
+        client.end()
+    equal(sums(broker), (0, 0), "nothing is left")
+
+
+def main():
+    start()
+    with Broker() as broker:
+        check_once(broker)
+        check_load_once(broker)
+        check_unseal(broker)
+        check_restart(broker)
+    done()
+
+
+main()
