@@ -42,6 +42,9 @@ struct glake_finding {
 	int64_t freed_ns;	    /* time since its free; 0: it is live */
 	void *next; /* the block that begins at `base + given`, if bytes right before it were written; NULL: none, or others */
 	size_t next_size; /* bytes, as asked for */
+	uint32_t
+		owners; /* of an overrun: blocks of this size, one after the other, that had the place and the canary; this is the last */
+	uint32_t unused;
 };
 
 /* What glake_check has done. */
@@ -49,8 +52,9 @@ struct glake_checked {
 	size_t sz;	 /* sizeof(struct glake_checked) */
 	uint64_t blocks; /* that were looked at */
 	uint64_t broken; /* of these, those behind which something was written */
-	uint64_t freed;	 /* blocks that were looked at when they were freed, since open */
-	uint64_t kept;	 /* blocks that were kept when they were freed, since open */
+	uint64_t
+		freed; /* blocks behind which was looked since they were freed, or will be: since open */
+	uint64_t kept; /* blocks that were filled when they were freed, since open */
 	uint64_t
 		unchecked; /* that were freed without a look, since open: by events, while their stream
 			     * captured, or with more frees under way than are kept */
@@ -58,6 +62,8 @@ struct glake_checked {
 		unguarded; /* that were to be guarded and are not, since open: there was no room, their
 			     * contents left the GPU, or the driver has no kernels */
 	uint64_t findings; /* since open, of all kinds */
+	uint64_t
+		again; /* requests that were served by what was kept, since open: their canaries were there */
 };
 
 /*
@@ -69,7 +75,7 @@ struct glake_checked {
  * so; the record names the first block), -EBUSY (CAPTURE: a stream captures a graph), -EIO (DRIVER), -E2BIG, -ESTALE,
  * -ENODEV (device lost, or in a forked child).
  * Thread: any; frees of the blocks that are looked at wait meanwhile. Blocks: until the GPUs are idle. Driver calls:
- * a wait, a copy and a kernel for each 131072 blocks, and a wait; at the first time on a GPU a stream and a page.
+ * a wait, a copy and a kernel for each 131072 blocks, a kernel for each 1024 that are kept, and waits; at the first time on a GPU a stream and a page.
  */
 GLAKE_EXPORT int glake_check(struct glake *ctx, struct glake_checked *ret_checked);
 

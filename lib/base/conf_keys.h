@@ -289,12 +289,16 @@ GLK_LIVE_KEY(guard, mode, CHOICE, guard_mode, "off", 0, 0, "off,sample,canary,po
 	"freed and its mappings have gone. At most 32 are live, of 64MiB at most and of 2MiB of memory at least each, in 1TiB of "
 	"addresses, which are given again "
 	"when there are no others. What all others take is as with off. With canary there are 1 to 512 bytes behind each block, more where sizes are "
-	"rounded, with a pattern of their address and a secret, which is looked at when the block is freed, by glake_check and by "
-	"glake_quiet. No request is served by a bin then. With poison also, a block "
-	"comes filled with bytes of 0xff, so that what is read before it was written shows (floating-point numbers are none), "
-	"and when it is freed it is filled with the pattern and kept, up to 1024 blocks and a 32nd of the "
-	"memory of the GPU, which are looked at before they serve again: a write after the free is found. They go back when a "
-	"request has no room, by glake_trim and by glake_check. Blocks with a tag or a flag, of a pool of graphs, and those that a "
+	"rounded, with a pattern of their address and a secret. A kernel looks at it when the block was freed, at that of some hundred frees "
+	"at a time, and at all of them in glake_check and glake_quiet. A block that was used on its own stream alone is kept when it is freed, for "
+	"the next of its size there, whose canary is there already; so an overrun may be found when another block has the place, and the finding "
+	"tells how many had it. Only for a block that lies where none of its size lay a kernel is queued with the request: "
+	"later it would write over what it is to find. "
+	"With poison also, a block "
+	"is filled when it is freed, with words that differ by address and are no number (NaN) in all formats of floating point, and negative as integers. A kernel "
+	"looks at them before they serve again: a write after the free is found, but for one of a byte that is 0xff already. The next block "
+	"comes with them, so that what is read before it was written shows. Up to 16384 blocks are kept, and a 32nd of the memory of the GPU; they go back when a "
+	"request has no room and by glake_trim. Blocks with a tag or a flag, of a pool of graphs, and those that a "
 	"capture asks for, have none.")
 
 GLK_LIVE_KEY(guard, rate, INT, guard_rate, "1000", 1, 1000000000, "",

@@ -45,7 +45,8 @@ struct glk_thread {
 	unsigned asked; /* the same of those that make room, see cache/ladder.c */
 	unsigned forks; /* fork generation in which it was claimed */
 	struct glake_error error;
-	uint32_t id; /* slot of this record */
+	uint32_t id;	 /* slot of this record */
+	uint32_t number; /* that the system has for it; 0: it was not asked yet */
 	glk_atomic(
 		uint64_t) serial; /* of the thread, never given twice; 0: it has ended */
 	bool rcu_ready;		  /* the probe of base/rcu.h has passed */

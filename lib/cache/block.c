@@ -110,45 +110,79 @@ static void take_back(struct glk_arena *arena, struct glk_seat *seat,
 	}
 }
 
-/* The same for one that guard keeps; glk_guarded_release() does the rest. */
-static void keep(struct glk_cache *cache, struct glk_seat *seat, struct glk_extent *e)
+static struct glk_seat *seat_of(struct glk_cache *cache)
 {
+	struct glk_seat *seat = glk_hit_seat(cache);
+
+	return seat ? seat : glk_slab_at(&cache->seats, 0);
+}
+
+/* A stream of a number, if it is the one it was. */
+static uint32_t still(struct glk_cache *cache, uint32_t on, uint64_t serial)
+{
+	const struct glk_stream *s = glk_stream_at(&cache->streams, on);
+
+	return s->state == GLK_STREAM_LIVE && glk_load_relaxed(&s->serial) == serial ? on
+										     : 0;
+}
+
+void glk_guarded_keep(struct glk_cache *cache, struct glk_extent *e)
+{
+	struct glk_seat *seat = seat_of(cache);
+
+	glk_lock(&cache->lock);
 	glk_seat_free(seat, glk_extent_asked(e), e->size);
 	glk_arena_count(&cache->arena, e, false);
 	glk_advice_end(&cache->arena, e);
 	glk_prefetch_gone(cache, e);
+	glk_unlock(&cache->lock);
 }
 
-int glk_guarded_order(
-	struct glk_cache *cache, struct glk_extent *e, uint32_t freed_on, uint32_t behind)
+bool glk_guarded_only_on(const struct glk_extent *e, uint32_t stream)
+{
+	return glk_load_relaxed(&e->stream) == stream && !glk_marks_any(e);
+}
+
+bool glk_guarded_again(struct glk_cache *cache, struct glk_extent *e)
+{
+	struct glk_seat *seat = seat_of(cache);
+	bool may;
+
+	glk_lock(&cache->lock);
+	may = !glk_load_relaxed(&cache->suspended);
+	if (may) {
+		glk_seat_alloc(seat, glk_extent_asked(e), e->size);
+		glk_arena_count(&cache->arena, e, true);
+		glk_word_revive(&e->word);
+	}
+	glk_unlock(&cache->lock);
+	return may;
+}
+
+int glk_guarded_order(struct glk_cache *cache, struct glk_extent *e, uint32_t freed_on,
+	uint64_t serial, uint32_t behind)
 {
 	struct glk_use use;
 	int err;
 
 	glk_lock(&cache->lock);
-	use = glk_block_use(cache, e, freed_on);
+	use = glk_block_use(cache, e, still(cache, freed_on, serial));
 	err = glk_clock_order(
 		&cache->streams, &use, glk_stream_enter(&cache->streams, behind));
 	glk_unlock(&cache->lock);
 	return err;
 }
 
-void glk_guarded_release(struct glk_cache *cache, struct glk_extent *e, uint32_t behind)
+void glk_guarded_release(
+	struct glk_cache *cache, struct glk_extent *e, uint32_t on, uint64_t serial)
 {
 	struct glk_use use;
 
 	glk_lock(&cache->lock);
-	use = glk_block_use(cache, e, behind);
+	use = glk_block_use(cache, e, on ? still(cache, on, serial) : 0);
 	glk_quick_gone(cache, e);
 	glk_arena_merge(&cache->arena, glk_extent_id(&cache->arena.map, e), &use);
 	glk_unlock(&cache->lock);
-}
-
-static struct glk_seat *seat_of(struct glk_cache *cache)
-{
-	struct glk_seat *seat = glk_hit_seat(cache);
-
-	return seat ? seat : glk_slab_at(&cache->seats, 0);
 }
 
 /* The stream of a free, or 0 for one without: the memory is nobody's then. */
@@ -209,7 +243,6 @@ int glk_block_give_back(
 		kept = glk_guard_ops(cache)->freed(cache, e, id, stream);
 		glk_lock_resume(&cache->lock);
 		if (kept) {
-			keep(cache, seat, e);
 			glk_unlock_since(
 				&cache->lock, since, &cache->times[GLK_TIMED_FREE]);
 			return 0;

@@ -240,6 +240,9 @@ struct glk_guard_ops {
 	uint64_t (*behind)(struct glk_cache *cache, uint64_t size);
 	/* Whether it is to lie against addresses that are never mapped, in an arena of such blocks. */
 	bool (*samples)(struct glk_cache *cache, uint64_t size);
+	/* One that it keeps is given out for a request on a stream that captures nothing: true, with *ret_addr. */
+	bool (*again)(
+		struct glk_cache *cache, uint64_t size, uint32_t on, uint64_t *ret_addr);
 	/* Now and then, at a request: it may want to see the next one. */
 	void (*tick)(struct glk_cache *cache);
 	/* Such a block was given on a stream that captures nothing, and nobody knows of it yet. */
@@ -259,13 +262,20 @@ struct glk_guard_ops {
 };
 
 /*
- * block.c. A block that guard keeps when it is freed is in its hands as if it were in a bin. Puts a stream, by its number, behind
- * all that uses it, with the one that it was freed on: 0; -EAGAIN: one cannot be waited for at present; or the driver's
- * error. And gives it back, behind that stream.
+ * block.c. A block that guard keeps when it is freed is in its hands as if it were in a bin. It is booked as freed before
+ * guard lets others see it; and as given again: false, with nothing done, while the GPU is suspended. A stream, by its number, is put behind
+ * all that uses such a block, with the one that it was freed on: 0; -EAGAIN: one cannot be waited for at present; or the
+ * driver's error. And it goes back, behind a stream. One that was freed on a stream whose serial number is another one
+ * now, or with 0, is behind what is known of its own streams.
  */
+void glk_guarded_keep(struct glk_cache *cache, struct glk_extent *e);
+/* Whether one that is claimed was used on a stream alone, as far as the program told. */
+bool glk_guarded_only_on(const struct glk_extent *e, uint32_t stream);
+bool glk_guarded_again(struct glk_cache *cache, struct glk_extent *e);
 int glk_guarded_order(struct glk_cache *cache, struct glk_extent *e, uint32_t freed_on,
-	uint32_t behind);
-void glk_guarded_release(struct glk_cache *cache, struct glk_extent *e, uint32_t behind);
+	uint64_t serial, uint32_t behind);
+void glk_guarded_release(
+	struct glk_cache *cache, struct glk_extent *e, uint32_t on, uint64_t serial);
 /* sampled.c: the arena of such blocks; NULL: there is none yet. Any thread. */
 struct glk_arena *glk_cache_sampled(const struct glk_cache *cache);
 /* miss.c: whether guard is to see every request, so that none is a hit. */

@@ -401,6 +401,8 @@ static GLK_COLD int serve_guarded(struct glk_cache *cache,
 	if (plain && !asked->sampled)
 		asked->behind = guard->behind(cache, asked->size);
 	wants = asked->sampled || asked->behind;
+	if (asked->behind && guard->again(cache, asked->size, asked->id, ret_addr))
+		return 0;
 	err = serve_try(cache, asked, plain && !wants, ret_addr);
 	if (err == -ENOMEM && guard->yield(cache) && wants)
 		err = serve_try(cache, asked, false, ret_addr);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The kernels of guard, and what they found. A look at one canary is queued behind the free of its block and writes to
- * an entry of a ring, in memory of the host: entries end in any order, and are read in that of the frees. A look at all
- * goes over a table in batches, each copied to a page of the GPU first.
+ * The kernels of guard, and what they found. Looks at blocks that were freed are entries of a ring, in memory of the host;
+ * a kernel takes some of them and writes to each what it found. They end in any order, and are read in that in which they
+ * were queued. A look at all that are live goes over a table in batches, each copied to a page of the GPU first.
  */
 #include "base/error.h"
 #include "base/log.h"
@@ -12,9 +12,9 @@
 
 #define PAGE (UINT64_C(2) << 20)
 
-/* Blocks of a kernel over one range, each of which reads so many bytes at least. */
+/* Blocks of a kernel for one block of memory, and for all that it looks at. */
 #define BLOCKS_MOST 1024
-#define BLOCK_LEAST (UINT64_C(16) << 10)
+#define BLOCKS_ALL  16384
 
 static int find_kernels(struct glk_guard *g)
 {
@@ -28,7 +28,10 @@ static int find_kernels(struct glk_guard *g)
 	err = drv->ops->kernel_find(drv, device, w->module, &glk_guard_fill, &w->fill);
 	if (!err)
 		err = drv->ops->kernel_find(
-			drv, device, w->module, &glk_guard_scan, &w->scan);
+			drv, device, w->module, &glk_guard_canaries, &w->canaries);
+	if (!err)
+		err = drv->ops->kernel_find(
+			drv, device, w->module, &glk_guard_bodies, &w->bodies);
 	if (!err)
 		err = drv->ops->kernel_find(
 			drv, device, w->module, &glk_guard_table_check, &w->check);
@@ -149,83 +152,115 @@ none:
 	return err;
 }
 
-/* ---- One range ---- */
+/* ---- Blocks that come and go ---- */
 
-static int launch(struct glk_guard *g, uint64_t kernel, struct glk_guard_range *r,
-	bool write, struct CUstream_st *stream)
+static uint32_t parts_of(uint64_t bytes, uint32_t most)
 {
-	uint64_t blocks = (r->bytes + BLOCK_LEAST - 1) / BLOCK_LEAST;
-	struct glk_launch launch = {.kernel = kernel,
-		.threads =
-			r->bytes <= GLK_CANARY_MOST ? GLK_GUARD_LANES : GLK_GUARD_THREADS,
-		.args = r,
-		.size = sizeof(*r),
-		.addr = r->addr,
-		.bytes = r->bytes,
-		.write = write};
+	uint64_t parts = (bytes + GLK_GUARD_PART - 1) / GLK_GUARD_PART;
 
-	launch.blocks = (uint32_t)(blocks < BLOCKS_MOST ? blocks : BLOCKS_MOST);
-	r->secret = g->secret;
-	r->blocks = launch.blocks;
+	return parts < most ? (uint32_t)parts : most;
+}
+
+int glk_guard_write(struct glk_guard *g, uint64_t addr, uint64_t body, uint32_t canary,
+	struct CUstream_st *stream)
+{
+	struct glk_guard_range r = {
+		.addr = addr, .body = body, .canary = canary, .secret = g->secret};
+	struct glk_launch launch = {.kernel = g->work.fill,
+		.blocks = body ? parts_of(body, BLOCKS_MOST) : 1,
+		.threads = body ? GLK_GUARD_THREADS : GLK_GUARD_LANES,
+		.args = &r,
+		.size = sizeof(r),
+		.addr = addr,
+		.bytes = body + canary,
+		.write = true};
+
 	return g->cache->drv->ops->launch(
 		g->cache->drv, g->cache->device, &launch, stream);
 }
 
-int glk_guard_write(
-	struct glk_guard *g, uint64_t addr, uint64_t bytes, struct CUstream_st *stream)
+bool glk_guard_look_note(struct glk_guard *g, uint64_t number)
 {
-	struct glk_guard_range r = {.addr = addr, .bytes = bytes};
+	const struct glk_guard_gone *gone = glk_guard_gone(g, number);
+	uint64_t at = g->look_end % GLK_GUARD_LOOKS;
 
-	return launch(g, g->work.fill, &r, true, stream);
-}
-
-static struct glk_guard_found *found_of(struct glk_guard *g, uint64_t number)
-{
-	return &g->work.host->gone[number % GLK_GUARD_GONE];
-}
-
-bool glk_guard_look(struct glk_guard *g, const struct glk_guard_gone *gone,
-	struct CUstream_st *stream, bool may)
-{
-	struct glk_guard_gone *entry = &g->gone[g->freed % GLK_GUARD_GONE];
-	uint64_t asked = gone->was.asked, canary = gone->was.canary;
-	struct glk_guard_range r = {.addr = gone->was.addr + (gone->kept ? 0 : asked),
-		.bytes = gone->kept ? asked + canary : canary};
-	struct glk_guard_found *found;
-
-	glk_guard_poll(g);
-	/* the GPU is behind by so many frees: this one is not remembered */
-	if (g->freed - g->seen == GLK_GUARD_GONE)
+	if (g->look_end - g->look_first == GLK_GUARD_LOOKS)
 		return false;
-	*entry = *gone;
-	if (may && r.bytes) {
-		found = found_of(g, g->freed);
-		*found = (struct glk_guard_found){.first = UINT64_MAX};
-		r.found = (uintptr_t)found;
-		entry->looks = !launch(g, g->work.scan, &r, false, stream);
-		entry->blocks = r.blocks;
+	g->work.host->look[at] = (struct glk_guard_look){.addr = gone->was.addr,
+		.asked = gone->was.asked,
+		.length = glk_load_relaxed(&gone->was.canary),
+		.body = {.first = UINT64_MAX},
+		.canary = {.first = UINT64_MAX}};
+	g->look[at].gone = number;
+	g->look[at].filled = gone->filled;
+	g->look_end++;
+	return true;
+}
+
+bool glk_guard_look_queue(struct glk_guard *g, uint64_t from, struct CUstream_st *stream)
+{
+	struct glk_guard_look *looks = g->work.host->look;
+	bool filled = g->look[from % GLK_GUARD_LOOKS].filled;
+	uint32_t count = (uint32_t)(g->look_end - from), most = BLOCKS_ALL / count;
+	struct glk_guard_run run = {.looks = (uintptr_t)looks,
+		.first = (uint32_t)(from % GLK_GUARD_LOOKS),
+		.count = count,
+		.secret = g->secret};
+	uint32_t per = GLK_GUARD_THREADS / GLK_GUARD_LANES;
+	struct glk_launch launch = {.kernel = filled ? g->work.bodies : g->work.canaries,
+		.threads = GLK_GUARD_THREADS,
+		.args = &run,
+		.size = sizeof(run)};
+
+	most = most < BLOCKS_MOST ? most : BLOCKS_MOST;
+	for (uint64_t i = from; filled && i < g->look_end; i++) {
+		struct glk_guard_look *look = &looks[i % GLK_GUARD_LOOKS];
+
+		look->parts = parts_of(look->asked, most);
+		run.parts = run.parts > look->parts ? run.parts : look->parts;
 	}
-	g->freed++;
-	return entry->looks;
+	launch.blocks = filled ? count * run.parts : (count + per - 1) / per;
+	/* of one a driver can judge what it touches */
+	if (count == 1) {
+		const struct glk_guard_look *look = &looks[run.first];
+
+		launch.addr = look->addr + (filled ? 0 : look->asked);
+		launch.bytes = look->length + (filled ? look->asked : 0);
+	}
+	if (!g->cache->drv->ops->launch(g->cache->drv, g->cache->device, &launch, stream))
+		return true;
+	g->look_end = from;
+	return false;
+}
+
+/* Something is wrong with a block that was freed, which others may have had since. Of a canary it is said once. */
+static void say(struct glk_guard *g, const struct glk_guard_gone *gone,
+	const struct glk_guard_look *look)
+{
+	struct glk_guard_record *record = gone->record;
+
+	if (record->serial != gone->was.serial)
+		record = NULL;
+	if (look->body.count)
+		glk_guard_late(g, gone, &look->body);
+	if (look->canary.count && (!record || !glk_load_relaxed(&record->said)))
+		glk_guard_overrun(g, &gone->was, gone, &look->canary);
+	if (record && (look->body.count || look->canary.count))
+		glk_store_relaxed(&record->said, true);
 }
 
 void glk_guard_poll(struct glk_guard *g)
 {
-	for (; g->seen < g->freed; g->seen++) {
-		struct glk_guard_gone *gone = &g->gone[g->seen % GLK_GUARD_GONE];
-		struct glk_guard_found *found;
+	for (; g->look_first < g->look_end; g->look_first++) {
+		uint64_t at = g->look_first % GLK_GUARD_LOOKS;
+		const struct glk_guard_look *look = &g->work.host->look[at];
 
-		if (!gone->looks)
-			continue;
-		found = found_of(g, g->seen);
 		/* pairs with: the last write of the kernel, or the release of its twin */
-		if (glk_peek_acquire(&found->ended) < gone->blocks)
+		if (glk_peek_acquire(&look->ended) <
+			(g->look[at].filled ? look->parts : 1))
 			break;
-		gone->looks = false;
-		if (found->count && gone->kept)
-			glk_guard_late(g, gone, found);
-		else if (found->count)
-			glk_guard_overrun(g, &gone->was, gone, found);
+		if (look->body.count || look->canary.count)
+			say(g, glk_guard_gone(g, g->look[at].gone), look);
 	}
 }
 
@@ -251,20 +286,21 @@ static void add(struct batch *b, uint32_t id, uint64_t serial)
 	if (!record || !glk_load_acquire(&record->guarded) ||
 		!glk_word_hold(&e->word, &e->addr, addr))
 		return;
-	if (!glk_load_relaxed(&record->guarded) || !record->canary ||
-		record->addr != addr || record->serial > serial || glk_extent_lacks(e)) {
+	if (!glk_load_relaxed(&record->guarded) || !glk_load_relaxed(&record->canary) ||
+		glk_load_relaxed(&record->said) || record->addr != addr ||
+		record->serial > serial || glk_extent_lacks(e)) {
 		glk_word_let_go(&e->word);
 		return;
 	}
 	*entry = (struct glk_guard_entry){
-		.addr = addr + record->asked, .bytes = record->canary};
+		.addr = addr + record->asked, .bytes = glk_load_relaxed(&record->canary)};
 	b->held[b->count++] = e;
 }
 
 static int run(struct batch *b)
 {
 	struct glk_guard_work *w = &b->g->work;
-	uint32_t per = GLK_GUARD_THREADS / GLK_GUARD_LANES;
+	uint32_t per = GLK_GUARD_THREADS / GLK_GUARD_LANES * GLK_GUARD_TOGETHER;
 	struct glk_guard_table table = {.entries = w->table,
 		.founds = (uintptr_t)&w->host->founds,
 		.count = b->count,
@@ -297,9 +333,8 @@ static int look_at_batch(struct batch *b, struct glake_checked *ret)
 		struct glk_guard_record *record =
 			glk_guard_record(b->g, b->arena, b->held[founds->at[i].index]);
 
-		glk_guard_overrun(b->g, record, NULL, &founds->at[i]);
-		/* said once */
-		record->canary = 0;
+		glk_guard_overrun(b->g, record, NULL, &founds->at[i].found);
+		glk_store_relaxed(&record->said, true);
 	}
 	if (!err && b->count) {
 		ret->blocks += b->count;
@@ -348,11 +383,11 @@ static int look(struct glk_guard *g, uint64_t serial, struct glake_checked *ret)
 		b->g = g;
 		err = g->work.ready ? look_at_all(b, serial, ret) : 0;
 	}
-	/* all that was queued has ended */
-	if (!err && g->work.ready)
-		glk_guard_poll(g);
+	if (!err)
+		err = glk_guard_look_at_all(g);
 	ret->freed += g->looked;
-	ret->kept += g->kept_end;
+	ret->kept += g->filled;
+	ret->again += g->again;
 	ret->unchecked += g->unchecked;
 	ret->unguarded += glk_load_relaxed(&g->unguarded);
 	ret->findings += g->found;
@@ -371,7 +406,6 @@ int glk_guard_check(struct glk_cache *cache, struct glake_checked *ret)
 	if (!glk_guard_ops(cache) ||
 		!glk_load_acquire(&cache->started)) /* as glk_cache_start() */
 		return 0;
-	glk_guard_ops(cache)->yield(cache);
 	serial = glk_load_acquire(&g->serial); /* pairs with: the addition in born */
 	glk_lock(&cache->lock);
 	err = glk_clock_sync_all(&cache->streams);

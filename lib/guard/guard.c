@@ -10,12 +10,17 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 uint32_t glk_guard_thread(void)
 {
-	return (uint32_t)syscall(SYS_gettid);
+	struct glk_thread *thread = glk_thread_self();
+
+	if (!thread)
+		return (uint32_t)gettid();
+	if (!thread->number)
+		thread->number = (uint32_t)gettid();
+	return thread->number;
 }
 
 /* A block that large gets none: what it is rounded to must be a number. */
@@ -80,45 +85,85 @@ static bool samples(struct glk_cache *cache, uint64_t size)
 
 /* ---- Birth ---- */
 
+/* The stretch behind a block that is its canary. */
+static uint32_t canary_of(uint64_t asked, uint64_t slack)
+{
+	uint64_t most = GLK_CANARY_MOST - asked % 16;
+
+	return (uint32_t)(slack < most ? slack : most);
+}
+
+/* A block of a record is live. */
+static void has(struct glk_guard_record *record, uint32_t owners)
+{
+	record->thread = glk_guard_thread();
+	record->born = glk_clock_ns();
+	record->owners = owners;
+	/* pairs with: the acquire of who looks at all */
+	glk_store_release(&record->guarded, true);
+}
+
 /* Of one that is held. Whether it is guarded. */
 static bool arm(struct glk_guard *g, struct glk_arena *arena, struct glk_extent *e,
 	struct CUstream_st *stream)
 {
 	struct glk_guard_record *record = glk_guard_record(g, arena, e);
-	uint64_t asked = glk_extent_asked(e), slack = e->size - asked;
+	uint64_t asked = glk_extent_asked(e);
+	uint32_t canary = canary_of(asked, e->size - asked);
 	uint64_t addr = glk_load_relaxed(&e->addr);
 	bool sampled = arena != &g->cache->arena;
+	uint64_t body = 0;
 	int err = 0;
 
-	if (!record || (!slack && !sampled) || glk_extent_lacks(e))
+	if (!record || (!canary && !sampled) || glk_extent_lacks(e))
 		return false;
-	if (slack > GLK_CANARY_MOST)
-		slack = GLK_CANARY_MOST;
 	glk_lock(&g->lock);
-	if (slack)
+	if (!sampled && glk_load_relaxed(&g->mode) >= GLK_GUARD_POISON)
+		body = asked;
+	if (canary)
 		err = glk_guard_ready(g);
-	if (!err && glk_load_relaxed(&g->mode) >= GLK_GUARD_POISON)
-		err = g->cache->drv->ops->fill(
-			g->cache->drv, addr, UINT32_MAX, (size_t)(asked + 3) / 4, stream);
-	if (slack && !err)
-		err = glk_guard_write(g, addr + asked, slack, stream);
-	glk_unlock(&g->lock);
+	if (canary && !err)
+		err = glk_guard_write(g, addr + asked - body, body, canary, stream);
 	/* without kernels a sample is one all the same */
-	if (err && !sampled)
-		return false;
-	record->canary = err ? 0 : (uint32_t)slack;
-	record->thread = glk_guard_thread();
-	record->addr = addr;
-	record->asked = asked;
-	record->stream = stream;
-	record->born = glk_clock_ns();
-	/* pairs with: the acquire in glk_guard_check */
-	record->serial = glk_add_acq_rel(&g->serial, 1) + 1;
-	/* pairs with: the acquire of who looks at all */
-	glk_store_release(&record->guarded, true);
+	if (!err || sampled) {
+		glk_store_relaxed(&record->canary, err ? 0 : canary);
+		glk_store_relaxed(&record->said, false);
+		record->addr = addr;
+		record->asked = asked;
+		record->stream = stream;
+		/* pairs with: the acquire in glk_guard_check */
+		record->serial = glk_add_acq_rel(&g->serial, 1) + 1;
+		has(record, 1);
+	}
+	glk_unlock(&g->lock);
 	if (sampled)
 		glk_add_relaxed(&g->samples, 1);
-	return true;
+	return !err || sampled;
+}
+
+static bool again(struct glk_cache *cache, uint64_t size, uint32_t on, uint64_t *ret_addr)
+{
+	struct glk_guard *g = glk_guard_of(cache);
+	struct glk_guard_record *record;
+	struct glk_extent *e;
+
+	if (glk_load_relaxed(&g->mode) < GLK_GUARD_CANARY)
+		return false;
+	glk_lock(&g->lock);
+	e = glk_guard_take(g, size, on);
+	if (e) {
+		record = glk_guard_record(g, &cache->arena, e);
+		*ret_addr = record->addr;
+		has(record, record->owners + 1);
+		/* it is freed by others from here on */
+		if (!glk_guarded_again(cache, e)) {
+			glk_store_relaxed(&record->guarded, false);
+			glk_guarded_release(cache, e, 0, 0);
+			e = NULL;
+		}
+	}
+	glk_unlock(&g->lock);
+	return e;
 }
 
 static void born(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
@@ -145,54 +190,13 @@ static void born(struct glk_cache *cache, uint64_t addr, struct CUstream_st *str
 
 /* ---- Death ---- */
 
-/* Whether a kernel may be queued on a stream: while it captures a graph it would be a part of that. */
-static bool may_queue(struct glk_cache *cache, struct CUstream_st *stream)
+bool glk_guard_may_queue(struct glk_cache *cache, struct CUstream_st *stream)
 {
 	struct glk_stream_facts facts;
 
 	if (cache->drv->ops->stream_facts(cache->drv, cache->device, stream, &facts))
 		return false;
 	return !facts.capture;
-}
-
-/* The oldest one that is kept is looked at, behind all that uses it, and goes back. Under the lock of guard. */
-static void let_go(struct glk_guard *g)
-{
-	struct glk_guard_kept *k = &g->kept[g->kept_first % GLK_GUARD_KEPT];
-	struct glk_cache *cache = g->cache;
-	int err = glk_guard_stream(g);
-
-	if (!err && !g->behind)
-		err = glk_stream_get(&cache->streams, g->work.stream, NULL, &g->behind);
-	if (!err)
-		err = glk_guarded_order(cache, k->e, k->on, g->behind);
-	if (!glk_guard_look(g, &k->gone, g->work.stream, !err))
-		g->unchecked++;
-	glk_guarded_release(cache, k->e, err ? k->on : g->behind);
-	g->kept_bytes -= k->gone.was.asked + k->gone.was.canary;
-	g->kept_first++;
-}
-
-/* A block that goes is filled and kept, where a kernel may be queued behind all that uses it. */
-static bool keep(struct glk_guard *g, struct glk_extent *e, uint32_t on,
-	const struct glk_guard_gone *gone)
-{
-	uint64_t bytes = gone->was.asked + gone->was.canary;
-	uint64_t most = g->cache->memory / GLK_GUARD_KEPT_PART;
-
-	/* others may have the memory of one that is out until they let it go */
-	if (bytes > most || glk_load_relaxed(&e->bin) == GLK_BIN_PINNED ||
-		glk_guarded_order(g->cache, e, on, on) ||
-		glk_guard_write(g, gone->was.addr, bytes, gone->stream))
-		return false;
-	while (g->kept_end - g->kept_first == GLK_GUARD_KEPT ||
-		g->kept_bytes + bytes > most)
-		let_go(g);
-	g->kept[g->kept_end % GLK_GUARD_KEPT] =
-		(struct glk_guard_kept){.e = e, .on = on, .gone = *gone};
-	g->kept[g->kept_end++ % GLK_GUARD_KEPT].gone.kept = true;
-	g->kept_bytes += bytes;
-	return true;
 }
 
 static bool yield(struct glk_cache *cache)
@@ -202,16 +206,55 @@ static bool yield(struct glk_cache *cache)
 	bool any;
 
 	glk_lock(&g->lock);
-	any = g->kept_first < g->kept_end;
-	while (g->kept_first < g->kept_end)
-		let_go(g);
-	if (any && g->work.stream)
-		cache->drv->ops->stream_sync(cache->drv, cache->device, g->work.stream);
-	if (any)
-		glk_guard_poll(g);
+	any = glk_guard_let_all_go(g);
 	glk_unlock(&g->lock);
 	glk_error_back(&why);
 	return any;
+}
+
+/* The last one that was freed is not kept: what lies behind it is looked at now, behind all that used it. */
+static bool look_now(struct glk_guard *g, struct glk_extent *e, bool common)
+{
+	const struct glk_guard_gone *gone = glk_guard_gone(g, g->freed - 1);
+	uint64_t from = g->look_end;
+
+	if (!glk_guard_may_queue(g->cache, gone->stream))
+		return false;
+	if (common)
+		glk_guarded_order(g->cache, e, gone->on, gone->serial, gone->on);
+	return glk_guard_look_note(g, g->freed - 1) &&
+		glk_guard_look_queue(g, from, gone->stream);
+}
+
+/* What is known of one that is freed is the last entry of the ring. Whether it is kept. */
+static bool note(struct glk_guard *g, struct glk_guard_record *record,
+	struct glk_extent *e, uint32_t on, struct CUstream_st *stream, bool common)
+{
+	bool canary =
+		glk_load_relaxed(&record->canary) && !glk_load_relaxed(&record->said);
+	bool whole = canary && on && !glk_extent_lacks(e), looks = false, keeps = false;
+
+	if (g->work.ready)
+		glk_guard_poll(g);
+	if (!glk_guard_make_place(g, on, stream)) {
+		g->unchecked += canary;
+		return false;
+	}
+	*glk_guard_gone(g, g->freed) = (struct glk_guard_gone){.was = *record,
+		.record = record,
+		.stream = stream,
+		.freed = glk_clock_ns(),
+		.thread = glk_guard_thread(),
+		.on = on,
+		.serial = on ? glk_guard_serial(g, on) : 0};
+	g->freed++;
+	if (whole && common && glk_load_relaxed(&g->mode) >= GLK_GUARD_CANARY)
+		keeps = glk_guard_keep(g, e);
+	if (whole && !keeps)
+		looks = look_now(g, e, common);
+	g->looked += keeps || looks;
+	g->unchecked += canary && !keeps && !looks;
+	return keeps;
 }
 
 static bool freed(struct glk_cache *cache, struct glk_extent *e, uint32_t on,
@@ -222,29 +265,16 @@ static bool freed(struct glk_cache *cache, struct glk_extent *e, uint32_t on,
 		glk_arena_of(glk_cache_range(cache, glk_load_relaxed(&e->addr)));
 	struct glk_guard_record *record = glk_guard_record(g, arena, e);
 	struct glake_error why = glk_thread_current->error;
-	struct glk_guard_gone gone;
-	bool may, looks, keeps = false;
+	bool common = arena == &cache->arena, keeps;
 
 	if (!record || !glk_load_relaxed(&record->guarded))
 		return false;
-	may = on && !glk_extent_lacks(e) && may_queue(cache, stream);
-	gone = (struct glk_guard_gone){.was = *record,
-		.stream = stream,
-		.freed = glk_clock_ns(),
-		.thread = glk_guard_thread()};
-	glk_store_relaxed(&record->guarded, false);
 	glk_lock(&g->lock);
-	looks = glk_guard_look(g, &gone, stream, may);
-	g->looked += looks;
-	g->unchecked += !looks && gone.was.canary;
-	if (may && arena == &cache->arena && gone.was.canary &&
-		glk_load_relaxed(&g->mode) >= GLK_GUARD_POISON)
-		keeps = keep(g, e, on, &gone);
-	if (arena != &cache->arena)
-		glk_sub_relaxed(&g->samples, 1);
-	if (g->work.ready)
-		glk_guard_poll(g);
+	glk_store_relaxed(&record->guarded, false);
+	keeps = note(g, record, e, on, stream, common);
 	glk_unlock(&g->lock);
+	if (!common)
+		glk_sub_relaxed(&g->samples, 1);
 	glk_error_back(&why);
 	return keeps;
 }
@@ -254,8 +284,9 @@ static void left(struct glk_arena *arena, const struct glk_extent *e)
 	struct glk_guard *g = glk_guard_of(arena->gpu);
 	struct glk_guard_record *record = glk_guard_record(g, arena, e);
 
-	if (record && glk_load_relaxed(&record->guarded) && record->canary) {
-		record->canary = 0;
+	if (record && glk_load_relaxed(&record->guarded) &&
+		glk_load_relaxed(&record->canary)) {
+		glk_store_relaxed(&record->canary, 0);
 		glk_add_relaxed(&g->unguarded, 1);
 	}
 }
@@ -288,6 +319,7 @@ static const struct glk_guard_ops ops = {
 	.behind = behind,
 	.samples = samples,
 	.tick = tick,
+	.again = again,
 	.born = born,
 	.freed = freed,
 	.left = left,
@@ -346,6 +378,8 @@ int glk_guard_set(struct glk_cache *cache, int mode, uint64_t every)
 		return err;
 	glk_store_relaxed(&glk_guard_of(cache)->rate, every);
 	glk_store_relaxed(&glk_guard_of(cache)->mode, mode);
+	if (mode < GLK_GUARD_CANARY)
+		yield(cache);
 	glk_cache_guard(cache,
 		mode >= GLK_GUARD_CANARY || (mode == GLK_GUARD_SAMPLE && every == 1));
 	return 0;

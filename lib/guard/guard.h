@@ -7,11 +7,14 @@
  * of functions when the first block is to be guarded (cache/cache.h); until then nothing of it runs.
  *
  * A guarded block has a canary behind it: the bytes of its extent that nobody asked for, up to 512 of them, with a
- * pattern of their address. A kernel writes it when the block is given and looks at it when the block is freed, both
- * on the stream of that call, so that nobody waits: what it found lies in memory of the host, and is read by later
- * calls. All that are live are looked at by one kernel over a table.
+ * pattern of their address. A kernel writes it before the block is given, on the stream of that request: were it
+ * written later it would cover up what the program has done meanwhile. So that this is seldom, a block that was freed is
+ * kept with its canary, for the next of its size on its stream. Looks at canaries may be late, and are gathered: what a
+ * kernel found lies in memory of the host, and is read by later calls. All that are live are looked at by one kernel
+ * over a table.
  *
  *	guard.c		which blocks are guarded, and their records
+ *	kept.c		blocks that were freed and are kept
  *	check.c		kernels, and what they found
  *	report.c	what is said of that
  *	describe.c	what any address is

@@ -6,11 +6,8 @@
 #include "guard/guard.h"
 #include "guard/pattern.h"
 
-/* The longest canary. */
-#define GLK_CANARY_MOST UINT64_C(512)
-
-/* Frees whose canaries are being looked at, and those that were last: a ring. */
-#define GLK_GUARD_GONE 4096
+/* Blocks that were freed last, of which some are kept: a ring. */
+#define GLK_GUARD_GONE 16384
 /* Findings that are kept. */
 #define GLK_GUARD_FINDINGS 64
 /* Ranges of a table that is looked at: what fits into a page of the GPU. */
@@ -26,44 +23,49 @@
 /* A block that is guarded, by the number of its extent. */
 struct glk_guard_record {
 	glk_atomic(bool) guarded;
-	uint32_t canary; /* bytes of it; 0: it ends against nothing */
-	uint32_t thread; /* that asked for it */
+	glk_atomic(bool) said;	     /* its canary is broken, and that was said */
+	glk_atomic(uint32_t) canary; /* bytes of it; 0: it ends against nothing */
+	uint32_t thread;	     /* that asked for it */
+	uint32_t
+		owners; /* blocks that had the place and the canary, one after the other */
 	uint64_t addr, asked;
 	struct CUstream_st *stream;
 	int64_t born;
 	uint64_t serial; /* of all, in the order in which their canaries were queued */
 };
 
-/* One that was freed. */
+/* One that was freed, and whether it is kept. */
 struct glk_guard_gone {
 	struct glk_guard_record was;
-	struct CUstream_st *stream; /* that it was freed on */
+	struct glk_guard_record *record; /* of its extent, which may be another's now */
+	struct CUstream_st *stream;	 /* that it was freed on */
 	int64_t freed;
 	uint32_t thread;
-	uint32_t blocks; /* of the kernel that looks at its canary, or at all of it */
-	bool looks;	 /* which is not known to have ended */
-	bool kept;	 /* at all of it: nobody had it since its free */
+	uint32_t on;	 /* the number of that stream */
+	uint64_t serial; /* of that, by which it is known when others have its number */
+	struct glk_extent *e; /* NULL: it is not kept, serves again, or has gone back */
+	uint64_t older; /* the next of its bucket: its number and 1; 0: there is none */
+	bool filled;	/* as freed memory is */
+	bool serves;	/* it may serve again, in the order of that stream */
+	bool looked;	/* a kernel that looks at it is queued behind all that used it */
+	bool ordered;	/* the stream of guard is behind all that used it */
 };
 
-/* One that is kept. */
-struct glk_guard_kept {
-	struct glk_extent *e;
-	uint32_t on; /* the stream that it was freed on */
-	struct glk_guard_gone gone;
-};
-
-/* Blocks that are kept, and of the memory of the GPU. */
-#define GLK_GUARD_KEPT	    1024
+/* Of the memory of the GPU that is kept, and buckets of what may serve again. */
 #define GLK_GUARD_KEPT_PART 32
+#define GLK_GUARD_BUCKETS   4096
+/* Frees after which a kernel looks at what they left, and the most that it looks at. */
+#define GLK_GUARD_BATCH	     512
+#define GLK_GUARD_BATCH_MOST 1024
 
 /* Kernels, and memory of the host that the GPU reads and writes. */
 struct glk_guard_work {
-	uint64_t module, fill, scan, check;
+	uint64_t module, fill, canaries, bodies, check;
 	struct CUstream_st *stream; /* NULL: nothing was checked as a whole yet */
 	uint64_t table;		    /* of the GPU; 0: likewise */
 	uint64_t page;
 	struct glk_guard_host {
-		struct glk_guard_found gone[GLK_GUARD_GONE];
+		struct glk_guard_look look[GLK_GUARD_LOOKS];
 		struct glk_guard_founds founds;
 		struct glk_guard_entry table[GLK_GUARD_TABLE];
 	} * host;
@@ -87,13 +89,25 @@ struct glk_guard {
 	/* Under the lock from here on. */
 	struct glk_guard_work work;
 	struct glk_guard_gone gone[GLK_GUARD_GONE];
-	struct glk_guard_kept kept[GLK_GUARD_KEPT];
-	uint64_t kept_first, kept_end, kept_bytes; /* a ring too */
+	uint64_t freed;	     /* entries so far */
+	uint64_t kept_first; /* before this one none is kept */
+	uint64_t kept_bytes;
+	uint64_t bucket[GLK_GUARD_BUCKETS]; /* the newest of each, as `older` */
+	uint64_t look_from;		    /* before this one all were looked at */
+	uint32_t unlooked;		    /* frees since a kernel looked at some */
+	uint64_t unlooked_bytes;	    /* of those that were filled */
+	/* What the looks of the same number are at, by the number of the entry. */
+	struct {
+		uint64_t gone;
+		bool filled;
+	} look[GLK_GUARD_LOOKS];
+	uint64_t look_first, look_end; /* queued, and not known to have ended */
 	uint32_t
 		behind; /* number of the stream of work, for the cache; 0: not asked yet */
-	uint64_t freed, seen; /* entries so far; those of which all is known */
-	uint64_t looked;      /* blocks that were looked at when they were freed */
-	uint64_t unchecked;   /* that were freed without a look */
+	uint64_t looked;    /* frees behind which somebody looks, or will */
+	uint64_t filled;    /* blocks that were filled when they were freed */
+	uint64_t again;	    /* requests that were served by what was kept */
+	uint64_t unchecked; /* that were freed without a look */
 	struct glake_finding findings[GLK_GUARD_FINDINGS];
 	bool no_file;	      /* guard.report could not be written */
 	uint64_t found, told; /* so far, and of these those that a caller was told of */
@@ -117,27 +131,56 @@ static inline struct glk_guard_record *glk_guard_record(
 		: NULL;
 }
 
+/* Of a stream, by its number. */
+static inline uint64_t glk_guard_serial(const struct glk_guard *g, uint32_t on)
+{
+	return glk_load_relaxed(&glk_stream_at(&g->cache->streams, on)->serial);
+}
+
 /* guard.c: the number of the calling thread in the system. */
 uint32_t glk_guard_thread(void);
+/* Whether a kernel may be queued on a stream: while it captures a graph it would be a part of that. */
+bool glk_guard_may_queue(struct glk_cache *cache, struct CUstream_st *stream);
 
 /* twins.c */
-extern const struct glk_kernel glk_guard_fill, glk_guard_scan, glk_guard_table_check;
+extern const struct glk_kernel glk_guard_fill, glk_guard_canaries, glk_guard_bodies,
+	glk_guard_table_check;
 extern const char glk_guard_text[];
 
 /* check.c, all under the lock of guard. What kernels need, made at the first use: 0 or the driver's error. */
 int glk_guard_ready(struct glk_guard *g);
 void glk_guard_work_fini(struct glk_guard *g);
-/* Writes the pattern to a range, behind a stream. */
-int glk_guard_write(
-	struct glk_guard *g, uint64_t addr, uint64_t bytes, struct CUstream_st *stream);
-/* Has a canary looked at behind a stream, or all of one that is kept; what is known of it is copied. False: no kernel
- * does. */
-bool glk_guard_look(struct glk_guard *g, const struct glk_guard_gone *gone,
-	struct CUstream_st *stream, bool may);
+/* Fills a body, and writes the canary behind it, behind a stream. */
+int glk_guard_write(struct glk_guard *g, uint64_t addr, uint64_t body, uint32_t canary,
+	struct CUstream_st *stream);
+/* A look at one that was freed, by its number: noted, as the last of those that are not queued. False: so many are under
+ * way. */
+bool glk_guard_look_note(struct glk_guard *g, uint64_t number);
+/* Queues those that were noted from one number on, all of a kind, behind a stream; false: they are forgotten. */
+bool glk_guard_look_queue(struct glk_guard *g, uint64_t from, struct CUstream_st *stream);
 /* The stream of guard itself, made at the first use. */
 int glk_guard_stream(struct glk_guard *g);
 /* Reads what such looks found, as far as they have ended. */
 void glk_guard_poll(struct glk_guard *g);
+
+static inline struct glk_guard_gone *glk_guard_gone(struct glk_guard *g, uint64_t number)
+{
+	return &g->gone[number % GLK_GUARD_GONE];
+}
+
+/* kept.c, under the lock of guard. Makes the place for the next one that is freed, in a call that names a stream or 0;
+ * false: the GPU is behind by so many frees. */
+bool glk_guard_make_place(struct glk_guard *g, uint32_t on, struct CUstream_st *stream);
+/* The last one that was freed is kept: false, and it is the caller's still. */
+bool glk_guard_keep(struct glk_guard *g, struct glk_extent *e);
+/* One of a size that may serve on a stream, which is the caller's then; NULL: there is none. */
+struct glk_extent *glk_guard_take(struct glk_guard *g, uint64_t size, uint32_t on);
+/* All of a stream that can be looked at are, behind it. */
+void glk_guard_look_at(struct glk_guard *g, uint32_t on, struct CUstream_st *stream);
+/* When the GPU is idle: all that is kept is looked at. 0, or the driver's error. */
+int glk_guard_look_at_all(struct glk_guard *g);
+/* All of it goes back. Whether there was any. */
+bool glk_guard_let_all_go(struct glk_guard *g);
 
 /* report.c, under the lock of guard: something is wrong in the canary of a block; `gone` NULL: it is live. */
 void glk_guard_overrun(struct glk_guard *g, const struct glk_guard_record *was,

@@ -51,10 +51,10 @@ static void write_line(struct glk_guard *g, const struct glake_finding *f)
 		"{\"kind\":\"%s\",\"process\":%d,\"gpu\":%d,\"block\":\"%p\",\"size\":%zu,"
 		"\"offset\":%zu,\"bytes\":%zu,\"stream\":\"%p\",\"thread\":%" PRIu32
 		",\"freed_by\":%" PRIu32 ",\"age_ns\":%" PRId64 ",\"freed_ns\":%" PRId64
-		",\"next\":\"%p\",\"next_size\":%zu}\n",
+		",\"next\":\"%p\",\"next_size\":%zu,\"owners\":%" PRIu32 "}\n",
 		kinds[f->kind], (int)getpid(), f->device, f->base, f->size, f->offset,
 		f->bytes, (void *)f->stream, f->thread, f->freed_by, f->age_ns,
-		f->freed_ns, f->next, f->next_size);
+		f->freed_ns, f->next, f->next_size, f->owners);
 	fd = open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY,
 		0600);
 	if (fd < 0 || write(fd, line, (size_t)length) != length) {
@@ -82,7 +82,8 @@ static struct glake_finding *next(struct glk_guard *g, const struct glk_guard_re
 		.thread = was->thread,
 		.freed_by = gone ? gone->thread : 0,
 		.age_ns = (gone ? gone->freed : now) - was->born,
-		.freed_ns = gone ? now - gone->freed : 0};
+		.freed_ns = gone ? now - gone->freed : 0,
+		.owners = was->owners};
 	g->found++;
 	return f;
 }
@@ -103,14 +104,21 @@ static void find_next(struct glk_guard *g, struct glake_finding *f, uint64_t end
 static void say_overrun(struct glk_guard *g, const struct glake_finding *f)
 {
 	uint64_t past = f->offset - f->size;
+	char owners[96] = "";
 
+	if (f->owners > 1)
+		snprintf(owners, sizeof(owners),
+			"; it is the last of %" PRIu32
+			" of its size that had the place, each of which may have done it",
+			f->owners);
 	glk_err("GPU %d: %zu bytes were written behind the %zu bytes of the block at %p, the first "
 		"of them %" PRIu64
 		" bytes behind its end; it was asked for on stream %p by thread "
-		"%" PRIu32 " and %s%" PRId64 " ms old%s",
+		"%" PRIu32 " and %s%" PRId64 " ms old%s%s",
 		f->device, f->bytes, f->size, f->base, past, (void *)f->stream, f->thread,
 		f->freed_by ? "freed when it was " : "is ", f->age_ns / 1000000,
-		f->next ? "; the last bytes before the next block are among them" : "");
+		f->next ? "; the last bytes before the next block are among them" : "",
+		owners);
 	write_line(g, f);
 }
 
@@ -147,7 +155,7 @@ void glk_guard_overrun(struct glk_guard *g, const struct glk_guard_record *was,
 	const struct glk_guard_gone *gone, const struct glk_guard_found *found)
 {
 	struct glake_finding *f = next(g, was, gone, GLAKE_FINDING_OVERRUN);
-	uint64_t canary = was->canary;
+	uint64_t canary = glk_load_relaxed(&was->canary);
 
 	f->offset = was->asked + found->first;
 	f->bytes = found->count;

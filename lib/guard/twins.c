@@ -3,56 +3,82 @@
 #include "guard/guarded.h"
 #include "guard/kernels.ptx.h"
 
-/* Whether a word of the pattern begins at an offset of a range. */
-static bool is_word(const struct glk_guard_range *r, uint64_t i)
+/* Words of a pattern, and bytes at both ends of a range. */
+struct pattern {
+	uint32_t (*word)(uint64_t addr, uint32_t secret);
+	uint8_t (*byte)(uint64_t addr, uint32_t secret);
+};
+
+static const struct pattern freed = {glk_guard_freed_word, glk_guard_freed_byte};
+static const struct pattern canary = {glk_guard_word, glk_guard_byte};
+
+/* Whether a word begins at an address, of a range that ends at another. */
+static bool is_word(uint64_t addr, uint64_t end)
 {
-	return !((r->addr + i) % sizeof(uint32_t)) && r->bytes - i >= sizeof(uint32_t);
+	return !(addr % sizeof(uint32_t)) && end - addr >= sizeof(uint32_t);
+}
+
+static void write(const struct pattern *p, uint64_t addr, uint64_t end, uint32_t secret)
+{
+	while (addr < end) {
+		if (is_word(addr, end)) {
+			*(uint32_t *)addr = p->word(addr, secret);
+			addr += sizeof(uint32_t);
+		} else {
+			*(uint8_t *)addr = p->byte(addr, secret);
+			addr++;
+		}
+	}
 }
 
 static void fill(const void *args)
 {
 	const struct glk_guard_range *r = args;
-	uint8_t *to = (uint8_t *)r->addr;
+	uint64_t middle = r->addr + r->body;
 
-	for (uint64_t i = 0; i < r->bytes;) {
-		uint64_t addr = r->addr + i;
-
-		if (is_word(r, i)) {
-			*(uint32_t *)(to + i) = glk_guard_word(addr, r->secret);
-			i += sizeof(uint32_t);
-		} else {
-			to[i++] = glk_guard_byte(addr, r->secret);
-		}
-	}
+	write(&freed, r->addr, middle, r->secret);
+	write(&canary, middle, middle + r->canary, r->secret);
 }
 
-static void look(const struct glk_guard_range *r, struct glk_guard_found *found)
+static void look(const struct pattern *p, uint64_t begin, uint64_t end, uint32_t secret,
+	struct glk_guard_found *found)
 {
-	const uint8_t *from = (const uint8_t *)r->addr;
-
-	for (uint64_t i = 0; i < r->bytes; i++) {
-		while (is_word(r, i) &&
-			*(const uint32_t *)(from + i) ==
-				glk_guard_word(r->addr + i, r->secret))
-			i += sizeof(uint32_t);
-		if (i == r->bytes)
+	for (uint64_t at = begin; at < end; at++) {
+		while (is_word(at, end) && *(const uint32_t *)at == p->word(at, secret))
+			at += sizeof(uint32_t);
+		if (at == end)
 			break;
-		if (from[i] == glk_guard_byte(r->addr + i, r->secret))
+		if (*(const uint8_t *)at == p->byte(at, secret))
 			continue;
-		if (i < found->first)
-			found->first = i;
+		if (at - begin < found->first)
+			found->first = at - begin;
 		found->count++;
 	}
 }
 
-static void scan(const void *args)
+static void look_at(const struct glk_guard_run *r, bool bodies)
 {
-	const struct glk_guard_range *r = args;
-	struct glk_guard_found *found = (struct glk_guard_found *)r->found;
+	for (uint32_t i = 0; i < r->count; i++) {
+		struct glk_guard_look *l = (struct glk_guard_look *)r->looks +
+			(r->first + i) % GLK_GUARD_LOOKS;
+		uint64_t end = l->addr + l->asked;
 
-	look(r, found);
-	/* pairs with: the acquire in glk_guard_poll */
-	glk_poke_release(&found->ended, found->ended + r->blocks);
+		if (bodies)
+			look(&freed, l->addr, end, r->secret, &l->body);
+		look(&canary, end, end + l->length, r->secret, &l->canary);
+		/* pairs with: the acquire in glk_guard_poll */
+		glk_poke_release(&l->ended, bodies ? l->parts : 1);
+	}
+}
+
+static void canaries(const void *args)
+{
+	look_at(args, false);
+}
+
+static void bodies(const void *args)
+{
+	look_at(args, true);
 }
 
 static void check(const void *args)
@@ -63,18 +89,21 @@ static void check(const void *args)
 	struct glk_guard_founds *founds = (struct glk_guard_founds *)t->founds;
 
 	for (uint32_t i = 0; i < t->count; i++) {
-		struct glk_guard_range r = {.addr = entries[i].addr,
-			.bytes = entries[i].bytes,
-			.secret = t->secret};
-		struct glk_guard_found found = {.first = UINT64_MAX, .index = i};
+		struct glk_guard_found found = {.first = UINT64_MAX};
 
-		look(&r, &found);
-		if (found.count && founds->count < GLK_GUARD_FOUND)
-			founds->at[founds->count] = found;
-		founds->count += found.count > 0;
+		look(&canary, entries[i].addr, entries[i].addr + entries[i].bytes,
+			t->secret, &found);
+		if (!found.count)
+			continue;
+		if (founds->count < GLK_GUARD_FOUND) {
+			founds->at[founds->count].found = found;
+			founds->at[founds->count].index = i;
+		}
+		founds->count++;
 	}
 }
 
 const struct glk_kernel glk_guard_fill = {"glake_guard_fill", fill};
-const struct glk_kernel glk_guard_scan = {"glake_guard_scan", scan};
+const struct glk_kernel glk_guard_canaries = {"glake_guard_canaries", canaries};
+const struct glk_kernel glk_guard_bodies = {"glake_guard_bodies", bodies};
 const struct glk_kernel glk_guard_table_check = {"glake_guard_check", check};

@@ -503,17 +503,24 @@ static void one_in(void)
 	flow_close(ctx, 0);
 }
 
+/* Whether each word is no number, as a float, as two halves of 16 bits, and as one half of a double. */
+static bool is_filled(const unsigned char *p, size_t size)
+{
+	bool all = true;
+
+	for (size_t i = 0; i < size / 2; i++)
+		all &= (p[2 * i] & 0xc0) == 0xc0 && p[2 * i + 1] == 0xff;
+	return all;
+}
+
 /* What was freed is written, at any place and as late as it may be. */
 static void late(size_t size, size_t at, size_t by)
 {
 	struct glake *ctx = open_with(poison);
 	unsigned char *p = given(ctx, size), *q;
 	struct glake_finding f;
-	size_t filled = 0;
 
-	for (size_t i = 0; i < size; i++)
-		filled += p[i] == 0xff;
-	ok(filled == size, "%zu bytes come filled", size);
+	ok(is_filled(p, size), "%zu bytes come filled", size);
 	memset(p, 1, size);
 	is_int(glake_free(ctx, p, NULL), 0, "freed");
 	q = given(ctx, size);
@@ -528,6 +535,157 @@ static void late(size_t size, size_t at, size_t by)
 	is_int(said.count, 1, "  said once");
 	is_int(glake_free(ctx, q, NULL), 0, "the other one");
 	is_int((int64_t)checked(ctx, 0).kept, 2, "both were kept");
+	flow_close(ctx, 0);
+}
+
+static unsigned char *again_at(struct glake *ctx, size_t size, const unsigned char *at)
+{
+	unsigned char *p = given(ctx, size);
+
+	ok(p == at, "  %zu bytes lie there again", size);
+	return p;
+}
+
+/* A block of the same size has the place of one that was freed, with its canary: an overrun of either is found, once. */
+static void again(size_t size)
+{
+	struct glake *ctx = open_with(canary);
+	unsigned char *p = given(ctx, size), *q;
+	struct glake_finding f;
+	struct glake_checked c;
+
+	for (int i = 0; i < 10; i++) {
+		spoil(p, size);
+		if (i == 3)
+			spoil(p + size, 1);
+		is_int(glake_free(ctx, p, NULL), 0, "freed");
+		again_at(ctx, size, p);
+	}
+	q = given(ctx, size + 512);
+	ok(q != p, "one of another size does not");
+	c = checked(ctx, -EIO);
+	is_int((int64_t)c.again, 10, "ten were served so");
+	f = finding(ctx, 0);
+	ok(f.base == p && f.size == size && f.offset == size && f.bytes == 1,
+		"the overrun of one before is found");
+	is_int(f.owners, 11, "  of eleven that had the place");
+	is_int(said.count, 1, "  said once");
+	is_int(glake_free(ctx, p, NULL), 0, "freed");
+	ok((c = checked(ctx, 0)).findings == 1, "  and not again");
+	p = given(ctx, size);
+	is_int((int64_t)checked(ctx, 0).again, 10, "the place serves no more as it is");
+	spoil(p + size, 1);
+	is_int((int64_t)checked(ctx, -EIO).findings, 2,
+		"  and its next block is looked at");
+	glake_free(ctx, p, NULL);
+	glake_free(ctx, q, NULL);
+	flow_close(ctx, 0);
+}
+
+/* On another stream, with another size that is rounded to the same, after it was used elsewhere: never. */
+static void not_again(void)
+{
+	struct glake *ctx = open_with(canary);
+	struct CUstream_st *one, *two;
+	char *p, *q;
+
+	if (glake_stream_new(ctx, 0, &one) || glake_stream_new(ctx, 0, &two))
+		tap_bail("no streams");
+	p = flow_alloc(ctx, 1000, one);
+	is_int(glake_free(ctx, p, one), 0, "freed");
+	glake_free(ctx, flow_alloc(ctx, 1000, two), two);
+	glake_free(ctx, flow_alloc(ctx, 999, one), one);
+	is_int((int64_t)checked(ctx, 0).again, 0, "neither serves again");
+	q = flow_alloc(ctx, 1000, one);
+	ok(q == p, "on its stream, of its size");
+	is_int(glake_use(ctx, q, two), 0, "used elsewhere too");
+	is_int(glake_free(ctx, q, one), 0, "freed");
+	flow_alloc(ctx, 1000, one);
+	is_int((int64_t)checked(ctx, 0).again, 1, "  it serves no more as it is");
+	q = flow_alloc(ctx, 5000, two);
+	is_int(glake_free(ctx, q, two), 0, "one is kept");
+	is_int(glake_stream_free(ctx, 0, two), 0, "its stream ends");
+	is_int(glake_stream_new(ctx, 0, &two), 0, "and another one begins");
+	flow_alloc(ctx, 5000, two);
+	is_int((int64_t)checked(ctx, 0).again, 1, "  which does not have it");
+	is_int(glake_trim(ctx, 0, 0, NULL), 0, "all goes back");
+	is_int(glake_stream_free(ctx, 0, one), 0, "one ends");
+	is_int(glake_stream_free(ctx, 0, two), 0, "and the other");
+	flow_close(ctx, 2);
+}
+
+/* Driver calls of pairs that are served again, and that one kernel looks at some hundred of them. */
+static void batches(const char *const *settings, uint64_t most)
+{
+	struct glake *ctx = open_with(settings);
+	struct glake_checked c;
+	uint64_t calls;
+
+	for (int i = 0; i < 3000; i++)
+		glake_free(ctx, given(ctx, 3000), NULL);
+	calls = flow_calls(ctx, GLAKE_CALL_OTHER);
+	for (int i = 0; i < 10000; i++)
+		glake_free(ctx, given(ctx, 3000), NULL);
+	calls = flow_calls(ctx, GLAKE_CALL_OTHER) - calls;
+	ok(calls <= most, "%d calls of the driver for 10000 pairs", (int)calls);
+	c = checked(ctx, 0);
+	ok(c.freed == 13000 && !c.unchecked, "all are looked at");
+	flow_close(ctx, 0);
+}
+
+/* What was filled serves again filled, when it was looked at. */
+static void filled_again(void)
+{
+	struct glake *ctx = open_with(poison);
+	unsigned char *p;
+	int good = 0;
+
+	for (int i = 0; i < 3000; i++) {
+		p = given(ctx, 2000);
+		good += is_filled(p, 2000);
+		memset(p, 1, 2000);
+		glake_free(ctx, p, NULL);
+	}
+	is_int(good, 3000, "each comes filled");
+	ok(checked(ctx, 0).again > 1500, "most serve again");
+	p = given(ctx, 2000);
+	memset(p, 1, 2000);
+	glake_free(ctx, p, NULL);
+	p[7] = 0;
+	for (int i = 0; i < 1100; i++)
+		glake_free(ctx, given(ctx, 2000), NULL);
+	is_int(said.count, 1, "a late write is found without being asked for");
+	is_int(glake_suspend(ctx, 0, NULL), 0, "all is suspended");
+	is_int(glake_resume(ctx, 0, NULL), 0, "  and resumed");
+	p = given(ctx, 2000);
+	ok(is_filled(p, 2000), "  and filled as ever");
+	glake_free(ctx, p, NULL);
+	is_int((int64_t)checked(ctx, -EIO).findings, 1, "nothing else was found");
+	flow_close(ctx, 0);
+}
+
+/* Blocks beside those that are kept go to the host and come back. */
+static void beside(const char *const *settings, size_t size)
+{
+	struct glake *ctx = open_with(settings);
+	unsigned char *p[64];
+
+	for (int i = 0; i < 64; i++)
+		p[i] = given(ctx, size);
+	for (int i = 0; i < 64; i += 2)
+		glake_free(ctx, p[i], NULL);
+	/* what shares its page goes with all others alone */
+	for (int i = 1; size > 2 * MIB && i < 64; i += 2)
+		if (glake_spill(ctx, p[i], NULL) || glake_fetch(ctx, p[i], NULL))
+			tap_bail(flow_error().text);
+	is_int(glake_suspend(ctx, 0, NULL), 0, "all go away");
+	is_int(glake_resume(ctx, 0, NULL), 0, "  and come back");
+	for (int i = 0; i < 64; i += 2)
+		p[i] = given(ctx, size);
+	is_int((int64_t)checked(ctx, 0).findings, 0, "nothing is found");
+	for (int i = 0; i < 64; i++)
+		glake_free(ctx, p[i], NULL);
+	is_int((int64_t)checked(ctx, 0).findings, 0, "  nor when all are freed");
 	flow_close(ctx, 0);
 }
 
@@ -551,10 +709,10 @@ static void goes_back(void)
 	ok(flow_stats(ctx, 0).quick <= 32 * MIB, "no more than a 32nd is kept");
 	is_int(glake_trim(ctx, 0, 0, NULL), 0, "a trim");
 	is_int((int64_t)flow_stats(ctx, 0).reserved, 0, "  has all of it");
-	for (int i = 0; i < 1500; i++)
+	for (int i = 0; i < 17000; i++)
 		glake_free(ctx, given(ctx, 512), NULL);
-	ok(flow_stats(ctx, 0).quick <= 1024 * 1024, "nor more than 1024 blocks");
-	checked(ctx, 0);
+	ok(flow_stats(ctx, 0).quick <= 16384 * 1024, "nor more than 16384 blocks");
+	is_int((int64_t)checked(ctx, 0).unchecked, 0, "none went without a look");
 	p = given(ctx, 1000);
 	glake_free(ctx, p, NULL);
 	is_error(glake_free(ctx, p, NULL), -EINVAL, "DOUBLE_FREE");
@@ -603,6 +761,7 @@ static void report(void)
 	p = given(ctx, 1000);
 	spoil(p + 1001, 3);
 	glake_free(ctx, p, NULL);
+	checked(ctx, -EIO);
 	ok(!stat(name, &st) && (st.st_mode & 0777) == 0600,
 		"a report for the user alone");
 	file = fopen(name, "re");
@@ -619,6 +778,7 @@ static void report(void)
 	p = given(ctx, 1000);
 	spoil(p + 1000, 1);
 	is_int(glake_free(ctx, p, NULL), 0, "one that cannot be written");
+	checked(ctx, -EIO);
 	is_int(said.count, 1, "  is in the log");
 	flow_close(ctx, 0);
 }
@@ -666,6 +826,17 @@ int main(void)
 	late(4096, 4095, 1);
 	late(300000, 123456, 16);
 	late(5 * MIB, 3 * MIB, MIB);
+	again(1000);
+	again(300000);
+	again(5 * MIB + 3);
+	not_again();
+	batches(canary, 10000 / 512 * 2 + 8);
+	batches(poison, 10000 + 10000 / 512 * 3 + 8);
+	filled_again();
+	beside(canary, 1000);
+	beside(poison, 1000);
+	beside(poison, 300000);
+	beside(poison, 3 * MIB);
 	goes_back();
 	streams();
 	report();

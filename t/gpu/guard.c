@@ -130,7 +130,7 @@ static void closed(struct glake *ctx)
 
 /* ---- Kernels and twins ---- */
 
-static uint64_t module, fill_kernel, scan_kernel, check_kernel;
+static uint64_t module, fill_kernel, canaries_kernel, bodies_kernel, check_kernel;
 
 static int launch(uint64_t kernel, const void *args, size_t size, uint32_t blocks)
 {
@@ -149,8 +149,11 @@ static void kernels(void)
 		"the driver takes the kernels");
 	is_done(drv->ops->kernel_find(drv, 0, module, &glk_guard_fill, &fill_kernel),
 		"fill");
-	is_done(drv->ops->kernel_find(drv, 0, module, &glk_guard_scan, &scan_kernel),
-		"scan");
+	is_done(drv->ops->kernel_find(
+			drv, 0, module, &glk_guard_canaries, &canaries_kernel),
+		"canaries");
+	is_done(drv->ops->kernel_find(drv, 0, module, &glk_guard_bodies, &bodies_kernel),
+		"bodies");
 	is_done(drv->ops->kernel_find(
 			drv, 0, module, &glk_guard_table_check, &check_kernel),
 		"check");
@@ -158,8 +161,8 @@ static void kernels(void)
 
 #define SPAN 8192
 
-/* Ranges that begin and end anywhere: what the GPU writes is the pattern and nothing beside it, and what it finds in
- * one that is spoilt is what the twin finds in a copy. */
+/* Blocks of any size with canaries of any length: what the GPU writes is the patterns and nothing beside them, and what
+ * it finds in one that is spoilt is where that was. */
 static void agree(struct glake *ctx)
 {
 	static const size_t sizes[] = {1, 2, 15, 16, 17, 31, 33, 511, 512, 1000, 7000};
@@ -171,29 +174,54 @@ static void agree(struct glake *ctx)
 	must(drv->ops->host_lock(drv, 0, shared, sizeof(*shared)), "no locked memory");
 	for (size_t s = 0; s < sizeof(sizes) / sizeof(*sizes); s++)
 		for (unsigned at = 0; at < 20; at++) {
-			struct glk_guard_found *got = &shared->gone[0];
-			struct glk_guard_range r = {.addr = (uintptr_t)p + 512 + at,
-				.bytes = sizes[s],
+			struct glk_guard_look *look = &shared->look[4095];
+			uint64_t addr = (uintptr_t)p + 512, body = sizes[s];
+			uint32_t canary = (uint32_t)(512 - body % 16) / (at % 4 + 1);
+			struct glk_guard_range r = {.addr = at % 3 ? addr : addr + body,
+				.body = at % 3 ? body : 0,
+				.canary = canary,
+				.secret = 77 + at};
+			struct glk_guard_run run = {.looks = (uintptr_t)shared->look,
+				.first = 4095,
+				.count = 1,
 				.secret = 77 + at,
-				.blocks = 3};
-			size_t spoilt = sizes[s] * at / 20;
-			size_t bytes = sizes[s] - spoilt < 5 ? 1 : 5;
+				.parts = at % 3 ? 3 : 0};
+			size_t spoilt = (body + canary) * at / 20, bytes = 1 + at % 3;
+			bool behind = spoilt >= body;
+			struct glk_guard_found *got =
+				behind ? &look->canary : &look->body;
 
+			if (spoilt + bytes > (behind ? body + canary : body))
+				bytes = 1;
 			must_cuda(work.mem_clear((uintptr_t)p, 0x5a, SPAN), "clear");
 			must(launch(fill_kernel, &r, sizeof(r), 3), "fill");
 			must_cuda(work.sync(), "fill");
 			must_cuda(work.mem_read(host, (uintptr_t)p, SPAN), "read");
 			memset(want, 0x5a, SPAN);
-			for (size_t i = 0; i < r.bytes; i++)
-				want[512 + at + i] = glk_guard_byte(r.addr + i, r.secret);
+			for (size_t i = 0; i < r.body; i++)
+				want[512 + i] = glk_guard_freed_byte(addr + i, r.secret);
+			for (size_t i = body; i < body + canary; i++)
+				want[512 + i] = glk_guard_byte(addr + i, r.secret);
 			wrong += memcmp(host, want, SPAN) != 0;
-			must_cuda(smash(p + 512 + at + spoilt, bytes, NULL), "smash");
-			*got = (struct glk_guard_found){.first = UINT64_MAX};
-			r.found = (uintptr_t)got;
-			must(launch(scan_kernel, &r, sizeof(r), 3), "scan");
-			must_cuda(work.sync(), "scan");
-			missed += got->first != spoilt || got->count != bytes ||
-				got->ended != 3;
+			*look = (struct glk_guard_look){.addr = addr,
+				.asked = body,
+				.length = canary,
+				.parts = 2,
+				.body = {.first = UINT64_MAX},
+				.canary = {.first = UINT64_MAX}};
+			if (spoilt < body + canary && (behind || at % 3))
+				must_cuda(smash(p + 512 + spoilt, bytes, NULL), "smash");
+			else
+				bytes = 0;
+			must(launch(at % 3 ? bodies_kernel : canaries_kernel, &run,
+				     sizeof(run), at % 3 ? 3 : 1),
+				"look");
+			must_cuda(work.sync(), "look");
+			missed += look->body.count + look->canary.count != bytes ||
+				(bytes &&
+					got->first !=
+						(behind ? spoilt - body : spoilt)) ||
+				look->ended != (at % 3 ? 2 : 1);
 			ranges++;
 		}
 	ok(!wrong, "%d of %d ranges are not filled as in C", wrong, ranges);
@@ -304,9 +332,9 @@ static void late(void)
 	p = given(ctx, sizeof(host), stream);
 	must_cuda(work.sync(), "wait");
 	must_cuda(work.mem_read(host, (uintptr_t)p, sizeof(host)), "read");
-	for (size_t i = 0; i < sizeof(host); i++)
-		filled += host[i] == 0xff;
-	is_int((int64_t)filled, (int64_t)sizeof(host), "a block comes filled");
+	for (size_t i = 0; i < sizeof(host); i += 2)
+		filled += host[i] >= 0xc0 && host[i + 1] == 0xff;
+	is_int((int64_t)filled, (int64_t)sizeof(host) / 2, "a block comes filled");
 	is_done(glake_free(ctx, p, stream), "freed");
 	checked(ctx, 0, "nothing is wrong");
 	for (size_t i = 0; i < sizeof(bys) / sizeof(*bys); i++) {
@@ -446,6 +474,8 @@ static void samples(const char *self)
 
 #define BLOCKS	     100000
 #define ROUNDS_TIMED 50
+/* Of the kernel over a table, a warp of each looks at four. */
+#define CHECK_BLOCKS ((BLOCKS + 31) / 32)
 
 static double timed(uint64_t kernel, const void *args, size_t size, uint32_t blocks)
 {
@@ -482,8 +512,8 @@ static void cost(void)
 	static void *block[BLOCKS];
 	struct glake *ctx = open_with("guard.mode=canary");
 	struct glk_guard_host *shared = glk_region_new(sizeof(*shared));
-	struct glk_guard_range r = {
-		.bytes = (uint64_t)8 << 30, .secret = 1, .blocks = 1024};
+	struct glk_guard_range r = {.secret = 5};
+	struct glk_guard_run run = {.count = 1, .secret = 5};
 	struct glk_guard_table t = {.count = BLOCKS, .secret = 5};
 	struct glake_checked c;
 	double begin, s;
@@ -509,8 +539,7 @@ static void cost(void)
 		shared->table[i] = (struct glk_guard_entry){
 			.addr = (uintptr_t)block[i] + 512, .bytes = 512};
 		r.addr = shared->table[i].addr;
-		r.bytes = 512;
-		r.secret = t.secret;
+		r.canary = 512;
 		launch(fill_kernel, &r, sizeof(r), 1);
 	}
 	must(drv->ops->copy(drv, (uintptr_t)table, (uintptr_t)shared->table,
@@ -518,7 +547,7 @@ static void cost(void)
 		"copy");
 	t.entries = (uintptr_t)table;
 	t.founds = (uintptr_t)&shared->founds;
-	s = timed(check_kernel, &t, sizeof(t), (BLOCKS + 7) / 8);
+	s = timed(check_kernel, &t, sizeof(t), CHECK_BLOCKS);
 	is_int(shared->founds.count, 0, "and finds them right");
 	tap_note("the kernel alone: %d canaries of 512 bytes in %.1f us, %.0f GB/s",
 		BLOCKS, s * 1e6, BLOCKS * 512.0 / s / 1e9);
@@ -527,7 +556,7 @@ static void cost(void)
 	drv->ops->copy(drv, (uintptr_t)table, (uintptr_t)shared->table,
 		BLOCKS * sizeof(struct glk_guard_entry), NULL);
 	must_cuda(work.sync(), "copy");
-	s = timed(check_kernel, &t, sizeof(t), (BLOCKS + 7) / 8);
+	s = timed(check_kernel, &t, sizeof(t), CHECK_BLOCKS);
 	tap_note("the same of 16 bytes in %.1f us", s * 1e6);
 	for (int i = 0; i < BLOCKS; i++)
 		glake_free(ctx, block[i], NULL);
@@ -535,18 +564,21 @@ static void cost(void)
 	checked(ctx, 0, "nothing was written behind them");
 	large = given(ctx, (size_t)8 << 30, NULL);
 	r = (struct glk_guard_range){
-		.addr = (uintptr_t)large, .bytes = (uint64_t)8 << 30, .secret = 1};
+		.addr = (uintptr_t)large, .body = (uint64_t)8 << 30, .secret = 5};
+	run.looks = (uintptr_t)shared->look;
 	for (uint32_t blocks = 264; blocks <= 4224; blocks *= 4) {
-		r.blocks = blocks;
 		s = timed(fill_kernel, &r, sizeof(r), blocks);
 		tap_note("fill of 8 GiB by %u blocks: %.0f GB/s", blocks,
-			(double)r.bytes / s / 1e9);
-		shared->gone[0] = (struct glk_guard_found){.first = UINT64_MAX};
-		r.found = (uintptr_t)&shared->gone[0];
-		s = timed(scan_kernel, &r, sizeof(r), blocks);
-		tap_note("scan of 8 GiB by %u blocks: %.0f GB/s", blocks,
-			(double)r.bytes / s / 1e9);
-		is_int((int64_t)shared->gone[0].count, 0, "  which finds it right");
+			(double)r.body / s / 1e9);
+		run.parts = blocks;
+		shared->look[0] = (struct glk_guard_look){.addr = r.addr,
+			.asked = r.body,
+			.parts = blocks,
+			.body = {.first = UINT64_MAX}};
+		s = timed(bodies_kernel, &run, sizeof(run), blocks);
+		tap_note("look at 8 GiB by %u blocks: %.0f GB/s", blocks,
+			(double)r.body / s / 1e9);
+		is_int((int64_t)shared->look[0].body.count, 0, "  which finds it right");
 	}
 	glake_free(ctx, large, NULL);
 	drv->ops->host_unlock(drv, 0, shared);
