@@ -27,6 +27,9 @@ enum glake_finding_kind {
 		2, /* a block was freed that is freed already; nothing was written */
 };
 
+/* Findings that are kept on each GPU, the last ones. */
+#define GLAKE_FINDINGS 64
+
 struct glake_finding {
 	size_t sz;		    /* sizeof(struct glake_finding) */
 	int kind;		    /* GLAKE_FINDING_... */
@@ -87,6 +90,10 @@ GLAKE_EXPORT int glake_check(struct glake *ctx, struct glake_checked *ret_checke
  */
 GLAKE_EXPORT int glake_finding_get(struct glake *ctx, int device, uint64_t number,
 	struct glake_finding *ret_finding);
+
+/* Names a kind of mistake. Returns its name, as "overrun", or NULL for a number out of range. The text is the library's and
+ * stays. Thread: any. Blocks: no. Driver calls: none. */
+GLAKE_EXPORT const char *glake_finding_name(int kind);
 
 /* What an address is. */
 enum glake_what {

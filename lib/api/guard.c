@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The public face of guard: see glake/guard.h. */
+/* The public face of guard, see glake/guard.h, and the methods whose and check of the socket. */
 #include "guard/guard.h"
 #include "api/context.h"
+#include "api/served.h"
 #include "base/cancel.h"
 #include "base/error.h"
 #include "base/sized.h"
+#include "wire/wire.h"
 
 #include <errno.h>
 
@@ -67,6 +69,11 @@ int glake_describe(
 	return glk_sized_out(ret_described, &d, sizeof(d));
 }
 
+const char *glake_finding_name(int kind)
+{
+	return glk_guard_kind_name(kind);
+}
+
 const char *glake_what_name(int what)
 {
 	static const char *const names[] = {
@@ -74,4 +81,133 @@ const char *glake_what_name(int what)
 
 	return what < 0 || (size_t)what >= sizeof(names) / sizeof(*names) ? NULL
 									  : names[what];
+}
+
+static void add_address(struct glk_json *json, const char *key, const void *address)
+{
+	glk_json_add_uint(json, key, (uintptr_t)address);
+}
+
+/* In the context that has the address; that it is of none is an answer too. */
+void glk_method_whose(struct glk_rpc_call *call)
+{
+	struct glk_json *json = glk_rpc_result(call);
+	struct glake_described d = {.sz = sizeof(d), .device = -1};
+	struct glake *handle = NULL;
+	uint64_t address = 0;
+
+	if (!glk_rpc_number(call, "address", INT64_MAX, &address))
+		glk_rpc_fail(call, GLK_RPC_PARAMETERS, "address, a number");
+	while (!glk_rpc_failed(call) && !d.what && (handle = glk_served_next(handle)))
+		glake_describe(handle, (void *)(uintptr_t)address, &d);
+	if (glk_rpc_failed(call))
+		return;
+	glk_json_object(json);
+	glk_json_add_uint(json, "address", address);
+	glk_json_add_text(json, "what", glake_what_name(d.what));
+	if (d.what)
+		glk_json_add_int(json, "gpu", d.device);
+	if (d.base) {
+		add_address(json, "base", d.base);
+		glk_json_add_uint(json, "size", d.size);
+		glk_json_add_uint(json, "given", d.given);
+		glk_json_add_int(json, "offset", d.offset);
+		add_address(json, "stream", d.stream);
+		glk_json_add_uint(json, "tag", d.tag);
+	}
+	if (d.thread) {
+		glk_json_add_uint(json, "thread", d.thread);
+		glk_json_add_int(json, "age_ns", d.age_ns);
+	}
+	if (d.freed_by) {
+		glk_json_add_uint(json, "freed_by", d.freed_by);
+		glk_json_add_int(json, "freed_ns", d.freed_ns);
+	}
+	if (d.before) {
+		add_address(json, "before", d.before);
+		glk_json_add_uint(json, "before_size", d.before_size);
+	}
+	if (d.behind) {
+		add_address(json, "behind", d.behind);
+		glk_json_add_uint(json, "behind_size", d.behind_size);
+	}
+	glk_json_end(json);
+}
+
+static void add_finding(struct glk_json *json, const struct glake_finding *f)
+{
+	glk_json_object(json);
+	glk_json_add_int(json, "gpu", f->device);
+	glk_json_add_text(json, "kind", glake_finding_name(f->kind));
+	add_address(json, "base", f->base);
+	glk_json_add_uint(json, "size", f->size);
+	glk_json_add_uint(json, "offset", f->offset);
+	glk_json_add_uint(json, "bytes", f->bytes);
+	add_address(json, "stream", f->stream);
+	glk_json_add_uint(json, "owners", f->owners);
+	glk_json_add_uint(json, "thread", f->thread);
+	glk_json_add_uint(json, "freed_by", f->freed_by);
+	glk_json_add_int(json, "age_ns", f->age_ns);
+	glk_json_add_int(json, "freed_ns", f->freed_ns);
+	add_address(json, "next", f->next);
+	glk_json_add_uint(json, "next_size", f->next_size);
+	glk_json_end(json);
+}
+
+/* Those that are kept. */
+static void add_findings(struct glk_json *json, struct glake *handle, int gpu)
+{
+	struct glake_finding f = {.sz = sizeof(f)};
+	struct glk_context *context;
+	uint64_t end;
+
+	if (glk_context_get(handle, &context))
+		return;
+	end = glk_guard_count(&context->caches[gpu]);
+	for (uint64_t i = end > GLAKE_FINDINGS ? end - GLAKE_FINDINGS : 0; i < end; i++)
+		if (!glake_finding_get(handle, gpu, i, &f))
+			add_finding(json, &f);
+}
+
+void glk_method_check(struct glk_rpc_call *call)
+{
+	struct glk_json *json = glk_rpc_result(call);
+	struct glake *handle = NULL;
+	struct glake_error why = {.sz = sizeof(why)};
+	uint64_t context = 0;
+	int err;
+
+	glk_rpc_number(call, "context", GLAKE_CONTEXT_MAX, &context);
+	if (glk_rpc_failed(call))
+		return;
+	glk_json_array(json);
+	while ((handle = glk_served_next(handle))) {
+		struct glake_checked c = {.sz = sizeof(c)};
+
+		if (context && glk_context_number(handle) != context)
+			continue;
+		err = glake_check(handle, &c);
+		glake_last_error(&why);
+		if (err && why.error_class != GLAKE_ERROR_GUARD) {
+			glk_served_refuse(call, err);
+			return;
+		}
+		glk_json_object(json);
+		glk_json_add_uint(json, "context", glk_context_number(handle));
+		glk_json_add_uint(json, "blocks", c.blocks);
+		glk_json_add_uint(json, "broken", c.broken);
+		glk_json_add_uint(json, "freed", c.freed);
+		glk_json_add_uint(json, "kept", c.kept);
+		glk_json_add_uint(json, "again", c.again);
+		glk_json_add_uint(json, "unchecked", c.unchecked);
+		glk_json_add_uint(json, "unguarded", c.unguarded);
+		glk_json_add_uint(json, "findings", c.findings);
+		glk_json_key(json, "last");
+		glk_json_array(json);
+		for (int gpu = 0; gpu < glake_device_count(handle); gpu++)
+			add_findings(json, handle, gpu);
+		glk_json_end(json);
+		glk_json_end(json);
+	}
+	glk_json_end(json);
 }

@@ -647,6 +647,8 @@ static const struct glk_rpc_method methods[] = {
 	{"stack", {"stack"}, glk_method_stack},
 	{"refusals", {0}, refusals},
 	{"kv", {"context", "gpu"}, kv},
+	{"whose", {"address"}, glk_method_whose},
+	{"check", {"context"}, glk_method_check},
 	{"config.get", {"context", "key"}, config_get},
 	{"config.set", {"context", "key", "value"}, config_set},
 	{"config.reload", {"context"}, config_reload},

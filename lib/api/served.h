@@ -44,10 +44,12 @@ void glk_socket_end(struct glake *handle);
 void glk_socket_forked(void);
 
 /* Methods that stand with what they tell. */
+void glk_method_check(struct glk_rpc_call *call);
 void glk_method_map(struct glk_rpc_call *call);
 void glk_method_origins(struct glk_rpc_call *call);
 void glk_method_stack(struct glk_rpc_call *call);
 void glk_method_trace_start(struct glk_rpc_call *call);
 void glk_method_trace_stop(struct glk_rpc_call *call);
+void glk_method_whose(struct glk_rpc_call *call);
 
 #endif

@@ -404,6 +404,19 @@ void glk_guard_fini(struct glk_cache *cache)
 	glk_region_free(g, sizeof(*g));
 }
 
+uint64_t glk_guard_count(struct glk_cache *cache)
+{
+	struct glk_guard *g = glk_guard_of(cache);
+	uint64_t count;
+
+	if (!glk_guard_ops(cache))
+		return 0;
+	glk_lock(&g->lock);
+	count = g->found;
+	glk_unlock(&g->lock);
+	return count;
+}
+
 int glk_guard_finding(struct glk_cache *cache, uint64_t number, struct glake_finding *ret)
 {
 	struct glk_guard *g = glk_guard_of(cache);
@@ -412,8 +425,8 @@ int glk_guard_finding(struct glk_cache *cache, uint64_t number, struct glake_fin
 	if (!glk_guard_ops(cache))
 		return err;
 	glk_lock(&g->lock);
-	if (number < g->found && g->found - number <= GLK_GUARD_FINDINGS) {
-		*ret = g->findings[number % GLK_GUARD_FINDINGS];
+	if (number < g->found && g->found - number <= GLAKE_FINDINGS) {
+		*ret = g->findings[number % GLAKE_FINDINGS];
 		err = 0;
 	}
 	glk_unlock(&g->lock);

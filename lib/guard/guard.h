@@ -45,6 +45,10 @@ void glk_guard_describe(
 	struct glk_cache *cache, uint64_t addr, struct glake_described *d);
 /* -EIO (GUARD) with a record, once for all that was found so far; else 0. */
 int glk_guard_tell(struct glk_cache *cache);
+/* The name of a kind of finding; NULL: there is no such kind. */
+const char *glk_guard_kind_name(int kind);
+/* How many mistakes were found so far. */
+uint64_t glk_guard_count(struct glk_cache *cache);
 /* What was found so far, by number from 0; -ENOENT without a record: no more, or it is too long ago. */
 int glk_guard_finding(
 	struct glk_cache *cache, uint64_t number, struct glake_finding *ret);

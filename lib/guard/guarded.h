@@ -8,8 +8,6 @@
 
 /* Blocks that were freed last, of which some are kept: a ring. */
 #define GLK_GUARD_GONE 16384
-/* Findings that are kept. */
-#define GLK_GUARD_FINDINGS 64
 /* Ranges of a table that is looked at: what fits into a page of the GPU. */
 #define GLK_GUARD_TABLE ((UINT32_C(2) << 20) / sizeof(struct glk_guard_entry))
 
@@ -108,7 +106,7 @@ struct glk_guard {
 	uint64_t filled;    /* blocks that were filled when they were freed */
 	uint64_t again;	    /* requests that were served by what was kept */
 	uint64_t unchecked; /* that were freed without a look */
-	struct glake_finding findings[GLK_GUARD_FINDINGS];
+	struct glake_finding findings[GLAKE_FINDINGS];
 	bool no_file;	      /* guard.report could not be written */
 	uint64_t found, told; /* so far, and of these those that a caller was told of */
 };

@@ -15,11 +15,17 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const kinds[] = {
-	[GLAKE_FINDING_OVERRUN] = "overrun",
-	[GLAKE_FINDING_DOUBLE_FREE] = "double_free",
-	[GLAKE_FINDING_AFTER_FREE] = "after_free",
-};
+const char *glk_guard_kind_name(int kind)
+{
+	static const char *const names[] = {
+		[GLAKE_FINDING_OVERRUN] = "overrun",
+		[GLAKE_FINDING_DOUBLE_FREE] = "double_free",
+		[GLAKE_FINDING_AFTER_FREE] = "after_free",
+	};
+
+	return kind < 0 || (size_t)kind >= sizeof(names) / sizeof(*names) ? NULL
+									  : names[kind];
+}
 
 /* Expands guard.report; false: it is none, or has no room. */
 static bool name_file(const char *pattern, char *name, size_t room)
@@ -52,8 +58,8 @@ static void write_line(struct glk_guard *g, const struct glake_finding *f)
 		"\"offset\":%zu,\"bytes\":%zu,\"stream\":\"%p\",\"thread\":%" PRIu32
 		",\"freed_by\":%" PRIu32 ",\"age_ns\":%" PRId64 ",\"freed_ns\":%" PRId64
 		",\"next\":\"%p\",\"next_size\":%zu,\"owners\":%" PRIu32 "}\n",
-		kinds[f->kind], (int)getpid(), f->device, f->base, f->size, f->offset,
-		f->bytes, (void *)f->stream, f->thread, f->freed_by, f->age_ns,
+		glk_guard_kind_name(f->kind), (int)getpid(), f->device, f->base, f->size,
+		f->offset, f->bytes, (void *)f->stream, f->thread, f->freed_by, f->age_ns,
 		f->freed_ns, f->next, f->next_size, f->owners);
 	fd = open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY,
 		0600);
@@ -70,7 +76,7 @@ static void write_line(struct glk_guard *g, const struct glake_finding *f)
 static struct glake_finding *next(struct glk_guard *g, const struct glk_guard_record *was,
 	const struct glk_guard_gone *gone, int kind)
 {
-	struct glake_finding *f = &g->findings[g->found % GLK_GUARD_FINDINGS];
+	struct glake_finding *f = &g->findings[g->found % GLAKE_FINDINGS];
 	int64_t now = glk_clock_ns();
 
 	*f = (struct glake_finding){.sz = sizeof(*f),
@@ -137,9 +143,9 @@ int glk_guard_tell(struct glk_cache *cache)
 	if (!glk_guard_ops(cache))
 		return 0;
 	glk_lock(&g->lock);
-	oldest = g->found > GLK_GUARD_FINDINGS ? g->found - GLK_GUARD_FINDINGS : 0;
+	oldest = g->found > GLAKE_FINDINGS ? g->found - GLAKE_FINDINGS : 0;
 	oldest = oldest > g->told ? oldest : g->told;
-	f = &g->findings[oldest % GLK_GUARD_FINDINGS];
+	f = &g->findings[oldest % GLAKE_FINDINGS];
 	if (oldest < g->found)
 		err = glk_error(-EIO, GLAKE_ERROR_GUARD,
 			"%" PRIu64

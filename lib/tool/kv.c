@@ -4,13 +4,11 @@
 #include "tool/process.h"
 #include "tool/simulate.h"
 #include "tool/tool.h"
-#include "wire/wire.h"
 
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 static const char help[] =
 	"usage: glakectl kv [--json] [PID|PROGRAM]\n"
@@ -79,26 +77,16 @@ static void print_table(struct json_object *gpus)
 
 static int show(const char *name, bool json)
 {
-	char why[GLK_WIRE_WHY_MAX];
-	struct json_object *result;
-	int room, err, status = GLK_TOOL_OK;
-	pid_t pid = process_find(name, &room);
+	struct json_object *result = process_result(name, "kv", NULL);
+	int status = GLK_TOOL_OK;
 
-	if (!pid)
+	if (!result)
 		return GLK_TOOL_FAILED;
-	err = process_ask(room, pid, "kv", NULL, &result, why);
-	close(room);
-	if (err) {
-		process_say_failed(pid, err, why);
-		return GLK_TOOL_FAILED;
-	}
 	if (json_object_get_type(result) != json_type_array) {
 		glk_tool_say("what the process answers are no KV caches");
 		status = GLK_TOOL_FAILED;
 	} else if (json) {
-		puts(json_object_to_json_string_ext(result,
-			JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED |
-				JSON_C_TO_STRING_NOSLASHESCAPE));
+		process_print(result);
 	} else {
 		print_table(result);
 	}

@@ -9,6 +9,8 @@ int main(int argc, char **argv)
 		{"stat", glk_tool_stat},
 		{"kv", glk_tool_kv},
 		{"broker", glk_tool_broker},
+		{"whose", glk_tool_whose},
+		{"check", glk_tool_check},
 		{"map", glk_tool_map},
 		{"top", glk_tool_top},
 		{0},

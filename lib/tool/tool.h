@@ -28,6 +28,8 @@ int glk_tool_conf(int argc, char **argv);
 int glk_tool_doctor(int argc, char **argv);
 int glk_tool_info(int argc, char **argv);
 int glk_tool_kv(int argc, char **argv);
+int glk_tool_whose(int argc, char **argv);
+int glk_tool_check(int argc, char **argv);
 int glk_tool_map(int argc, char **argv);
 int glk_tool_ps(int argc, char **argv);
 int glk_tool_replay(int argc, char **argv);

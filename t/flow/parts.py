@@ -9,7 +9,7 @@ import tempfile
 from tap import TOOL, done, equal, has, ok, start
 
 HERE = os.path.dirname(TOOL)
-PARTS = {"bench": ["bench"], "doctor": ["doctor"], "watch": ["ps", "stat", "kv", "map", "top"],
+PARTS = {"bench": ["bench"], "doctor": ["doctor"], "watch": ["ps", "stat", "kv", "broker", "whose", "check", "map", "top"],
          "trace": ["trace"]}
 PYTHON = ["draw", "export", "report", "snapshot"]  # modules of the package
 

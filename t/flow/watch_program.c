@@ -120,6 +120,13 @@ static int free_all(void)
 	return err;
 }
 
+/* A byte of the first block, or behind it, is not what it was. */
+static int spoil(size_t offset)
+{
+	((unsigned char *)blocks[0])[offset] ^= 0xff;
+	return 0;
+}
+
 /* On the line of the answer, before "done". */
 static int tell_addresses(void)
 {
@@ -248,6 +255,8 @@ static int run(const char *line)
 		return use_streams(count);
 	if (sscanf(line, "files %d", &count) == 1)
 		return limit_files(count);
+	if (sscanf(line, "spoil %zu", &size) == 1)
+		return spoil(size);
 	if (!strcmp(line, "scene\n"))
 		return make_scene();
 	if (!strcmp(line, "churn\n"))

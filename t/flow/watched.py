@@ -121,7 +121,10 @@ FORMS = {
     "map": "context gpu serial moves reserved_bytes next runs",
     "refusals": "context gpu text",
     "kv": "context gpu caches",
+    "check": "context blocks broken freed kept again unchecked unguarded findings last",
     "origins": "next blocks",
+    "whose": "address what [gpu] [base] [size] [given] [offset] [stream] [tag] [thread] [age_ns] [freed_by] [freed_ns]"
+             " [before] [before_size] [behind] [behind_size]",
 }
 
 

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""glakectl whose and check: what an address of a running process is, and what is found behind its blocks."""
+import json
+
+from tap import done, equal, has, ok, start
+from watched import Room, Watched
+
+
+def check_usage(room):
+    for words in (["whose"], ["whose", "12x"], ["whose", "0"], ["whose", "-1"], ["whose", "1", "2", "3"],
+                  ["check", "1", "2"], ["check", "--no-such"]):
+        equal(room.tool(*words).returncode, 2, f"{' '.join(words)}: wrong usage")
+    run = room.tool("check")
+    equal((run.returncode, run.stdout), (1, ""), "check of nobody fails")
+
+
+def whose(room, address):
+    run = room.tool("whose", "--json", hex(address))
+    equal(run.returncode, 0, "it answers")
+    return json.loads(run.stdout)
+
+
+def check_whose(room):
+    program = Watched(room, GLAKE_GUARD_MODE="canary")
+    program.do("open")
+    program.do("alloc 0 3 5000")
+    first, second, third = map(int, program.do("addresses").split()[:3])
+    found = whose(room, second + 7)
+    equal((found["what"], found["base"], found["size"], found["offset"], found["gpu"]),
+          ("live", second, 5000, 7, 0), "a block, from the inside")
+    ok(found["thread"] == program.pid and found["age_ns"] >= 0 and "freed_by" not in found, "who has it")
+    equal((found["before"], found["before_size"], found["behind"]), (first, 5000, third), "and who lies beside it")
+    equal(whose(room, second + 5000)["what"], "behind", "its canary")
+    equal(whose(room, 4096), {"address": 4096, "what": "foreign"}, "no memory of it")
+    text = room.tool("whose", str(second), str(program.pid)).stdout
+    has(text, "5000 bytes asked for", "in words")
+    has(text, f"behind    {hex(third)}", "and its neighbours")
+    program.do("free")
+    found = whose(room, third)
+    equal((found["what"], found["base"]), ("freed", third), "one that was freed")
+    ok(found["freed_by"] == program.pid and found["freed_ns"] >= 0, "by whom")
+    has(room.tool("whose", hex(third)).stdout, "freed by", "in words")
+    equal(program.end(), "", "the program ends")
+
+
+def check_check(room):
+    program = Watched(room, GLAKE_GUARD_MODE="canary", GLAKE_LOG_LEVEL="none")
+    program.do("open")
+    program.do("alloc 0 3 5000")
+    first = int(program.do("addresses").split()[0])
+    run = room.tool("check")
+    equal(run.returncode, 0, "nothing is wrong")
+    has(run.stdout, "3 blocks looked at, 0 broken", "of three blocks")
+    program.do("spoil 5003")
+    run = room.tool("check", "--json", str(program.pid))
+    equal(run.returncode, 1, "a byte is written behind one")
+    found = json.loads(run.stdout)
+    equal([c["broken"] for c in found], [1], "it is found")
+    last = found[0]["last"]
+    equal([(f["kind"], f["base"], f["size"], f["offset"], f["bytes"]) for f in last],
+          [("overrun", first, 5000, 5003, 1)], "with all that is known of it")
+    run = room.tool("check")
+    equal(run.returncode, 1, "what was found stays found")
+    has(run.stdout, f"overrun, 1 bytes from offset 5003 of {hex(first)}", "in words")
+    program.end()
+
+
+def main():
+    start()
+    with Room() as room:
+        check_usage(room)
+        check_whose(room)
+        check_check(room)
+    done()
+
+
+main()
