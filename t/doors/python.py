@@ -92,6 +92,43 @@ facts["none"] = raised(lambda: glake.use_nothing)
             "what is no door")
 
 
+def guarded():
+    """An overrun is raised with the line that made the block, once."""
+    found = python('''
+glake.history(1000, stacks=8)
+glake.guard("canary")
+alloc = glake.library.load().glake_torch_alloc
+alloc.restype, alloc.argtypes = ctypes.c_void_p, (ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
+def made():
+    return alloc(1000, 0, None)
+block = made()
+facts["none"] = glake.check()["blocks"]
+ctypes.memset(block + 1002, 1, 3)
+try:
+    glake.check()
+except glake.GuardError as error:
+    facts["text"], facts["found"] = str(error), error.findings
+facts["block"] = block
+facts["again"] = glake.check()["findings"]
+facts["all"] = len(glake.findings())
+facts["whose"] = glake.whose(block + 1003)
+facts["foreign"] = glake.whose(4096)["what"]
+facts["mode"] = raised(glake.guard, "loud")
+''', program=sys.executable)
+    if not tap.ok("found" in found, "an overrun is raised", found):
+        return
+    tap.equal((found["none"], found["again"], found["all"]), (1, 1, 1), "a block is guarded, and said once")
+    one = found["found"][0]
+    tap.equal((one["kind"], one["base"], one["size"], one["offset"], one["bytes"], one["device"]),
+              ("overrun", found["block"], 1000, 1002, 3, 0), "with all that is known")
+    tap.equal(one["frames"][0]["name"], "made", "and who made the block")
+    tap.has(found["text"], f"the block of 1000 bytes at 0x{found['block']:x}, made at <string>:", "in words")
+    tap.equal((found["whose"]["what"], found["whose"]["offset"], found["whose"]["frames"][0]["name"]),
+              ("behind", 1003, "made"), "whose an address is")
+    tap.equal(found["foreign"], "foreign", "or nobody's")
+    tap.has(found["mode"], "GlakeError", "a mode that there is not")
+
+
 def older():
     """A library of an older glake."""
     found = python('''
@@ -366,6 +403,7 @@ facts["kind"] = type(cupy.cuda.get_allocator().__self__).__name__
 def main():
     tap.start()
     missing()
+    guarded()
     older()
     onnxruntime()
     for package, part in (("rmm-cu13", on_rmm), ("numba-cuda", on_numba),

@@ -20,6 +20,8 @@ glake under Python: GPU memory for PyTorch and CuPy without fragmentation.
     glake.spilled_activations()    what autograd keeps goes to the host until it is needed
                            (spilled.py); spilled_optimizer() likewise (optimizer.py)
     glake.pinned_empty()   pinned memory of the host of the exact size; use_pinned() (host.py)
+    glake.guard("canary")  finds what kernels write where they should not; check() raises it with the
+                           lines that made the tensors, whose(tensor) says what an address is (guarded.py)
     glake.trim()           gives unused memory back; budget() bounds what is held
     glake.info()           versions, files and the configuration; python3 -m glake --info
 
@@ -38,6 +40,7 @@ from .pytorch import pool, use
 
 __version__ = VERSION
 _FILES = {  # loaded with the first of these names
+    "guarded": "guard check findings whose GuardError",
     "tier": "spill fetch advise quiet suspend resume tag tags pin unpin",
     "saver": "use_memory_saver", "vllm": "use_vllm VllmAllocator",
     "managed_memory": "managed prefetch prefer", "host": "pinned_empty pinned_use use_pinned",
