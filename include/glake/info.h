@@ -20,6 +20,8 @@ struct glake;
 #define GLAKE_CAP_HOST_NUMA 0x020u /* pages can be made on a chosen host NUMA node */
 #define GLAKE_CAP_MANAGED   0x040u /* concurrent managed access */
 #define GLAKE_CAP_PAGEABLE  0x080u /* reads pageable host memory (HMM, ATS) */
+#define GLAKE_CAP_MPS                                                                    \
+	0x100u /* programs share it by MPS: an illegal access of one ends all */
 
 /* One GPU of a context. */
 struct glake_device {

@@ -63,7 +63,7 @@ struct glake_piece {
  *
  * Returns 0, or -EINVAL (not a live block of this context: NOT_MINE, DOUBLE_FREE; the inside
  * of one, a list that is too short, NULL outputs: INVAL), -EBUSY (BUSY: it is away, or a part
- * of it), -EOPNOTSUPP (its pages were not made to be exported, see pool.export, or lie in memory
+ * of it, or sampled, see guard.mode), -EOPNOTSUPP (its pages were not made to be exported, see pool.export, or lie in memory
  * of the host or of another GPU until glake_fetch or glake_quiet has it), -EMFILE or -ENFILE
  * (class LIMIT: no descriptor is left), -ENOMEM, -ESTALE, -ENODEV (device lost, or in a forked
  * child), -EIO. A refused call changes nothing and leaves nothing open.

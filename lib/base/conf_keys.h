@@ -48,6 +48,8 @@ GLK_TEST_KEY(soft, nodes, INT, soft_nodes, "1", 1, 64, "",
 	"NUMA nodes of the software device; GPUs are spread over them in turn.")
 GLK_TEST_KEY(soft, host_memory, SIZE, soft_host_memory, "256GiB", 4 * GLK_MIB,
 	16 * GLK_TIB, "", "Memory of each NUMA node of the software device.")
+GLK_TEST_KEY(soft, mps, BOOL, soft_mps, "no", 0, 0, "",
+	"Say that other programs share the GPUs by MPS.")
 GLK_TEST_KEY(soft, streams, CHOICE, soft_streams, "worker", 0, 0, "worker,stepped,random",
 	"How queued work runs: at once by a worker, only when a test steps it, or at random, now "
 	"and then and in any order that streams and events allow.")
@@ -288,7 +290,8 @@ GLK_LIVE_KEY(guard, mode, CHOICE, guard_mode, "off", 0, 0, "off,sample,canary,po
 	"begins there, by turns: a kernel that reaches past it ends in an illegal access, as one does that uses it when it is "
 	"freed and its mappings have gone. At most 32 are live, of 64MiB at most and of 2MiB of memory at least each, in 1TiB of "
 	"addresses, which are given again "
-	"when there are no others. What all others take is as with off. With canary there are 1 to 512 bytes behind each block, more where sizes are "
+	"when there are no others. None is where programs share the GPU by MPS, which all end with one, and none can be exported or "
+	"registered. What all others take is as with off. With canary there are 1 to 512 bytes behind each block, more where sizes are "
 	"rounded, with a pattern of their address and a secret. A kernel looks at it when the block was freed, at that of some hundred frees "
 	"at a time, and at all of them in glake_check and glake_quiet. A block that was used on its own stream alone is kept when it is freed, for "
 	"the next of its size there, whose canary is there already; so an overrun may be found when another block has the place, and the finding "
@@ -304,6 +307,11 @@ GLK_LIVE_KEY(guard, mode, CHOICE, guard_mode, "off", 0, 0, "off,sample,canary,po
 GLK_LIVE_KEY(guard, rate, INT, guard_rate, "1000", 1, 1000000000, "",
 	"With guard.mode=sample: the next block is sampled when so many were given since the last one, and so many times "
 	"256KiB. That is looked at with about every 16th request that no bin serves; with 1 with all of them.")
+
+GLK_KEY(guard, tail, SIZE, guard_tail, "0", 0, 1 * GLK_MIB, "",
+	"With guard.mode=sample: bytes behind a block that kernels may read, as those do that load more at once than is left of it. What "
+	"they write there is found by the canary, which is in the first 512 of them, and only what lies behind them ends in an illegal "
+	"access.")
 
 GLK_KEY(guard, report, TEXT, guard_report, "", 0, 0, "",
 	"Write what guard.mode finds to this file too, at its end, a line of JSON for each, before the call that found it "

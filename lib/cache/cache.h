@@ -236,8 +236,8 @@ struct glk_cache {
  * and that stay. Without the lock, where nothing else is said.
  */
 struct glk_guard_ops {
-	/* Bytes that a block gets behind those that are asked for, at the least; 0: it is not guarded. */
-	uint64_t (*behind)(struct glk_cache *cache, uint64_t size);
+	/* Bytes that a block gets behind those that are asked for, at the least; 0: it is not guarded, if it is not sampled. */
+	uint64_t (*behind)(struct glk_cache *cache, uint64_t size, bool sampled);
 	/* Whether it is to lie against addresses that are never mapped, in an arena of such blocks. */
 	bool (*samples)(struct glk_cache *cache, uint64_t size);
 	/* One that it keeps is given out for a request on a stream that captures nothing: true, with *ret_addr. */

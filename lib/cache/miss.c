@@ -201,7 +201,8 @@ struct asked {
 	int64_t came;	  /* when; 0: is not known, nor to be timed */
 	bool sampled;	  /* it is to lie against what is never mapped */
 	bool tries;	  /* where it has no room it is asked for again */
-	uint64_t behind;  /* bytes that guard wants behind it; 0: it is not guarded */
+	uint64_t
+		behind; /* bytes that guard wants behind it; 0: it is not guarded, if it is not sampled */
 };
 
 /* With the lock, which it gives back: nothing can be had now, or (0) the stream is none any more. */
@@ -261,7 +262,7 @@ static GLK_COLD int serve_long(struct glk_cache *cache, const struct asked *aske
 			<< GLK_GRAIN_SHIFT,
 		.flags = asked->flags,
 		.capture = asked->capture,
-		.guarded = asked->behind,
+		.guarded = asked->behind && !asked->sampled,
 		.called = called,
 		.patient = true};
 	struct glk_seat *seat = asked->seat;
@@ -398,10 +399,11 @@ static GLK_COLD int serve_guarded(struct glk_cache *cache,
 	int err;
 
 	asked->sampled = plain && guard->samples(cache, asked->size);
-	if (plain && !asked->sampled)
-		asked->behind = guard->behind(cache, asked->size);
+	if (plain)
+		asked->behind = guard->behind(cache, asked->size, asked->sampled);
 	wants = asked->sampled || asked->behind;
-	if (asked->behind && guard->again(cache, asked->size, asked->id, ret_addr))
+	if (wants && !asked->sampled &&
+		guard->again(cache, asked->size, asked->id, ret_addr))
 		return 0;
 	err = serve_try(cache, asked, plain && !wants, ret_addr);
 	if (err == -ENOMEM && guard->yield(cache) && wants)

@@ -92,7 +92,7 @@ int glk_cache_pin(
 	struct glk_extent *e = NULL;
 	struct glk_live live;
 	struct glk_pin made;
-	bool done = false, away = false;
+	bool done = false, away = false, sampled = false;
 
 	if (range && inside && glk_lookup_live(range, addr, &live))
 		addr = live.addr;
@@ -101,7 +101,8 @@ int glk_cache_pin(
 		e = glk_lookup_hold(range, addr);
 	if (e) {
 		away = glk_extent_lacks(e);
-		done = !away && pin(e);
+		sampled = glk_arena_of(range)->ops->place;
+		done = !away && !sampled && pin(e);
 		made = pin_of(range, e);
 		glk_word_let_go(&e->word);
 	}
@@ -116,6 +117,12 @@ int glk_cache_pin(
 		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
 			"the block at 0x%" PRIx64
 			" is away, or a part of it: it has no pages there",
+			addr);
+	if (sampled)
+		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			"the block at 0x%" PRIx64
+			" is sampled (guard.mode): nothing may be mapped beside it, so it is not for "
+			"others; one that is asked for as contiguous never is",
 			addr);
 	if (!e && glk_away_settled(cache, addr, inside))
 		return glk_cache_pin(cache, addr, inside, ret_pin);

@@ -24,6 +24,7 @@ static const struct {
 	{GLK_CU_ATTR_HOST_NUMA, GLAKE_CAP_HOST_NUMA},
 	{GLK_CU_ATTR_MANAGED, GLAKE_CAP_MANAGED},
 	{GLK_CU_ATTR_PAGEABLE, GLAKE_CAP_PAGEABLE},
+	{GLK_CU_ATTR_MPS, GLAKE_CAP_MPS},
 };
 
 int glk_cuda_device_count(struct glk_drv *drv, int *ret_count)

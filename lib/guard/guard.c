@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/conf.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/thread.h"
 
 #include <errno.h>
@@ -31,10 +32,12 @@ static bool is_for(const struct glk_cache *cache, uint64_t size, uint64_t most)
 	return size <= most && cache->conf->pool_managed == GLK_POOL_MANAGED_NO;
 }
 
-static uint64_t behind(struct glk_cache *cache, uint64_t size)
+static uint64_t behind(struct glk_cache *cache, uint64_t size, bool sampled)
 {
 	int mode = glk_load_relaxed(&glk_guard_of(cache)->mode);
 
+	if (sampled)
+		return cache->conf->guard_tail;
 	return mode >= GLK_GUARD_CANARY && is_for(cache, size, SIZE_MOST) ? 1 : 0;
 }
 
@@ -64,7 +67,8 @@ static void tick(struct glk_cache *cache)
 	struct glk_guard *g = glk_guard_of(cache);
 	struct glk_seats sum;
 
-	if (glk_load_relaxed(&g->mode) == GLK_GUARD_SAMPLE && rate(cache) > 1)
+	if (!g->shared && glk_load_relaxed(&g->mode) == GLK_GUARD_SAMPLE &&
+		rate(cache) > 1)
 		glk_cache_guard(cache, is_due(cache, &sum));
 }
 
@@ -73,7 +77,7 @@ static bool samples(struct glk_cache *cache, uint64_t size)
 	struct glk_guard *g = glk_guard_of(cache);
 	struct glk_seats sum;
 
-	if (glk_load_relaxed(&g->mode) != GLK_GUARD_SAMPLE ||
+	if (glk_load_relaxed(&g->mode) != GLK_GUARD_SAMPLE || g->shared ||
 		!is_for(cache, size, GLK_GUARD_SAMPLE_MOST) || !is_due(cache, &sum))
 		return false;
 	glk_store_relaxed(&g->blocks_then, sum.allocs);
@@ -357,6 +361,7 @@ static int make(struct glk_cache *cache)
 		glk_region_free(g, sizeof(*g));
 		return -ENOMEM;
 	}
+	g->shared = cache->node->caps & GLAKE_CAP_MPS;
 	g->cache = cache;
 	g->secret = new_secret(cache);
 	glk_lock_init(&g->lock, GLK_RANK_GUARD);
@@ -380,6 +385,10 @@ int glk_guard_set(struct glk_cache *cache, int mode, uint64_t every)
 	glk_store_relaxed(&glk_guard_of(cache)->mode, mode);
 	if (mode < GLK_GUARD_CANARY)
 		yield(cache);
+	if (mode == GLK_GUARD_SAMPLE && glk_guard_of(cache)->shared)
+		glk_warn(
+			"no block of GPU %d is sampled: an illegal access would end all programs that share it by MPS",
+			cache->device);
 	glk_cache_guard(cache,
 		mode >= GLK_GUARD_CANARY || (mode == GLK_GUARD_SAMPLE && every == 1));
 	return 0;

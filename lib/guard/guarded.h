@@ -76,6 +76,7 @@ struct glk_guard {
 	glk_atomic(int) mode;
 	glk_atomic(uint64_t) rate;
 	uint32_t secret;
+	bool shared; /* by MPS */
 	struct glk_guard_record *records;
 	struct glk_guard_record sampled[GLK_GUARD_SAMPLED];
 	glk_atomic(uint32_t) samples; /* live ones */

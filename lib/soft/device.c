@@ -56,6 +56,7 @@ static int soft_device_info(
 	info.numa_node = device % soft_of(drv)->nodes;
 	info.caps =
 		GLAKE_CAP_VMM | GLAKE_CAP_FD | GLAKE_CAP_HOST_NUMA | GLAKE_CAP_MANAGED;
+	info.caps |= soft_of(drv)->mps ? GLAKE_CAP_MPS : 0;
 	info.granularity = GLK_GRANULE;
 	info.granularity_recommended = GLK_GRANULE;
 	*ret_device = info;
@@ -242,6 +243,7 @@ int glk_soft_open(const struct glk_conf *conf, struct glk_drv **ret_drv)
 	soft->drv.ops = &soft_ops;
 	glk_lock_init(&soft->lock, GLK_RANK_DRIVER);
 	soft->gpus = (int)conf->soft_gpus;
+	soft->mps = conf->soft_mps;
 	soft->nodes = (int)conf->soft_nodes;
 	soft->stepped = conf->soft_streams != GLK_SOFT_STREAMS_WORKER;
 	soft->random = conf->soft_streams == GLK_SOFT_STREAMS_RANDOM;

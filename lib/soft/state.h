@@ -130,6 +130,7 @@ struct soft {
 	struct glk_lock lock;
 	void (*turn)(struct soft *soft); /* a call has come: queued work may run */
 	int gpus, nodes;
+	bool mps;     /* as if others shared them by MPS */
 	bool stepped; /* queued work does not run by itself */
 	bool random;  /* but now and then */
 	bool paced;   /* copies run when the links have carried them, see link.c */

@@ -55,6 +55,7 @@ const char *info_capability(unsigned int index, unsigned int *ret_bit)
 		{GLAKE_CAP_HOST_NUMA, "host_numa"},
 		{GLAKE_CAP_MANAGED, "managed"},
 		{GLAKE_CAP_PAGEABLE, "pageable"},
+		{GLAKE_CAP_MPS, "mps"},
 	};
 
 	if (index >= sizeof(words) / sizeof(*words))

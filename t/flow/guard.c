@@ -479,6 +479,48 @@ static void as_others(void)
 	flow_close(ctx, 0);
 }
 
+/* A tail that may be read lies behind those that end, in whole grains with them; a canary is in it. */
+static void tail(void)
+{
+	struct glake *ctx = open_with((const char *const[]){
+		"guard.mode=sample", "guard.rate=1", "guard.tail=4096", NULL});
+	char *ends = given(ctx, 3000);
+	struct glake_finding f;
+
+	is_int(kernel(ctx, ends, grains(3000 + 4096)), 0, "the tail may be reached");
+	is_error(kernel(ctx, ends, grains(3000 + 4096) + 1), -EINVAL, "INVAL");
+	spoil(ends + 3000, 7);
+	checked(ctx, -EIO);
+	f = finding(ctx, 0);
+	ok(f.base == ends && f.offset == 3000 && f.bytes == 7,
+		"what is written there is found");
+	glake_free(ctx, ends, NULL);
+	flow_close(ctx, 0);
+}
+
+/* Under MPS no block is sampled, and a sampled one is not for others. */
+static void alone(void)
+{
+	struct glake_piece pieces[4];
+	struct glake *ctx;
+	size_t count;
+	char *p;
+
+	ctx = open_with((const char *const[]){
+		"guard.mode=sample", "guard.rate=1", "soft.mps=yes", NULL});
+	p = given(ctx, 2048);
+	ok(!is_sampled(ctx, p, 2048), "under MPS no block is sampled");
+	glake_free(ctx, p, NULL);
+	flow_close(ctx, 0);
+	ctx = open_with(sample);
+	p = given(ctx, 2048);
+	is_error(glake_export(ctx, p, pieces, COUNT(pieces), &count), -EBUSY, "BUSY");
+	ok(strstr(flow_error().text, "sampled"), "  with that word: %s",
+		flow_error().text);
+	is_int(glake_free(ctx, p, NULL), 0, "and it is freed as ever");
+	flow_close(ctx, 0);
+}
+
 /* One in so many, of those that miss and of those that would hit. */
 static void one_in(void)
 {
@@ -821,6 +863,8 @@ int main(void)
 	beyond(3 * MIB + 5);
 	rests();
 	as_others();
+	tail();
+	alone();
 	one_in();
 	late(1000, 0, 1);
 	late(4096, 4095, 1);
