@@ -2,7 +2,8 @@
 """
 The engine of t/examples/engine on the software device, with a tiny model on the CPU: all its caches give the same
 tokens, with sequences that go and come back, forks and adopted prefixes or nothing shared; in float64, so that no two
-tokens are as good as each other by rounding. Then its other parts, to see that they run; nothing is live at the end.
+tokens are as good as each other by rounding. Then its other parts, to see that they run, and requests by a planner, whose
+layers leave and come back or not, with the same tokens; nothing is live at the end.
 
     engine.py SOURCE PLUGIN [ENVIRONMENT]
 """
@@ -77,6 +78,23 @@ def check_flex():
     tap.ok(row.get("way") == "flex" and row.get("equal") == row.get("of") == 8, "paged, flex attention: equal tokens", row)
 
 
+def check_layers():
+    """Times are those that the planner reckons with."""
+    said, told = ran("--layers", "--dtype", "float64")
+    row = told.get("burst", {})
+    first, layers = (row.get("rows", {}).get(name, {}) for name in ("first", "layers"))
+    tap.ok(row.get("tokens") is True and first.get("requests") == layers.get("requests", 0) >= 4,
+           "a burst: equal tokens with layers that leave and without", row)
+    tap.ok(layers.get("prompts_away", 0) >= 2 and layers.get("layers_moved", 0) >= 4 and first.get("prompts_away") == 0,
+           "some left and came back", layers)
+    tap.equal([layers.get("layers_late"), layers.get("planner", {}).get("used"), layers.get("planner", {}).get("renegotiated")],
+              [0, 0, 0], "in time, and no promise was broken")
+    tap.ok(layers.get("planner", {}).get("out", 0) == layers.get("planner", {}).get("back", 1), "all that went came", layers)
+    tap.has(said, "equal tokens and layers", "a long prompt with the memory of a few layers")
+    tap.ok(told.get("prompt", {}).get("layers", {}).get("held_most", 1 << 40) * 5 <= told.get("prompt", {}).get("whole", {}).get("held_most", 0),
+           "which is a fifth at the most", told.get("prompt"))
+
+
 def main():
     find = "import importlib.util, sys; sys.exit(not importlib.util.find_spec('torch'))"
     if subprocess.run([PACKAGES, "-c", find], check=False, env=ENV).returncode:
@@ -85,6 +103,7 @@ def main():
     tap.start()
     check_all()
     check_flex()
+    check_layers()
     tap.done()
 
 

@@ -297,6 +297,23 @@ class Bench:
         cache.close()
         emptied(self.device)
 
+    # layers that leave
+
+    def layers_of(self, name, most):
+        """What the parts of --layers are made with: only they need the library's planner."""
+        import layers
+        self.models.clear()
+        emptied(self.device)
+        return layers.Layers(self), SHAPES[name], Llama(SHAPES[name], self.device, self.dtype, most=most)
+
+    def burst(self):
+        parts, shape, model = self.layers_of(self.wanted.burst_model, self.wanted.prompts[1] + self.wanted.outputs[1])
+        parts.burst(shape, model, size_of(self.wanted.burst_memory))
+
+    def prompt(self):
+        parts, shape, model = self.layers_of(self.wanted.prompt_model, self.wanted.prompt + 16)
+        parts.prompt(shape, model, self.wanted.prompt)
+
     # a picture
 
     def picture(self, path):
@@ -335,7 +352,8 @@ def arguments():
     add = parser.add_argument
     add("--device", default="cuda" if gpu else "cpu")
     first = parser.parse_known_args()[0].device.startswith("cuda")
-    add("--only", default="equal,sharing,speed")
+    add("--layers", action="store_true", help="as --only burst,prompt")
+    add("--only", default="burst,prompt" if "--layers" in sys.argv else "equal,sharing,speed")
     # flex attention that is not compiled looks at all blocks of the pool for each sequence; and what the processor of a
     # host attends to it does more slowly than any GPU
     add("--caches", default=",".join(name for name in CACHES if name != ("glake-host" if first else "paged")),
@@ -364,6 +382,13 @@ def arguments():
     add("--equal-slots", type=int, default=16 if first else 6)
     add("--equal-requests", type=int, default=48 if first else 24)
     add("--apart", action="store_true", help="equal: also without sharing")
+    add("--burst-model", default="7b-ungrouped" if first else "tiny", choices=SHAPES)
+    add("--burst-memory", default="40GiB" if first else "48MiB", help="of keys and values, in the burst")
+    add("--prompts", type=int, nargs=2, default=(8192, 32768) if first else (256, 1024), help="tokens of its prompts")
+    add("--outputs", type=int, nargs=2, default=(384, 640) if first else (48, 80), help="tokens that they get")
+    add("--prompt-model", default="7b" if first else "deep", choices=SHAPES)
+    add("--prompt", type=int, default=131072 if first else 1024, help="tokens of the long prompt")
+    add("--room", type=int, default=5 if first else 2, help="layers of it that there is memory for")
     add("--json", help="a file for all figures")
     add("--picture", help="a file, .svg or .png")
     return parser.parse_args()
