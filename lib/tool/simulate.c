@@ -33,7 +33,8 @@ static const char help[] =
 	"  -r, --rate R[,R]...    a second; or x0.5, of R, the rate at which first come, first served\n"
 	"                         leaves the first objective on the mean (x1.2)\n"
 	"  -a, --arrivals WAY     poisson, or burst:N, N at a time (poisson)\n"
-	"  -p, --prompt LENGTH    tokens: N, uniform:FROM-TO or lognormal:MEDIAN,SIGMA\n"
+	"  -p, --prompt LENGTH    tokens: N, uniform:FROM-TO, lognormal:MEDIAN,SIGMA, or as they\n"
+	"                         are in a public trace, azure-conv, azure-code or mooncake\n"
 	"                         (uniform:1024-16384)\n"
 	"  -g, --output LENGTH    likewise (512)\n"
 	"  -s, --seed N           of the random numbers (1)\n"
@@ -281,9 +282,9 @@ static int take(struct wanted *w, int c)
 	case 'a':
 		return read_arrivals(w, optarg);
 	case 'p':
-		return sim_lengths_read("--prompt", optarg, &w->recipe.prompt);
+		return sim_lengths_read(false, optarg, &w->recipe.prompt);
 	case 'g':
-		return sim_lengths_read("--output", optarg, &w->recipe.output);
+		return sim_lengths_read(true, optarg, &w->recipe.output);
 	case 'm':
 		return read_memory(w, optarg);
 	case 'M':
@@ -458,8 +459,8 @@ int sim_command(int argc, char **argv)
 	struct wanted w = {.recipe = {.count = 1000,
 				   .seed = 1,
 				   .burst = 1,
-				   .prompt = {SIM_UNIFORM, 1024, 16384},
-				   .output = {SIM_FIXED, 512, 0}},
+				   .prompt = {SIM_UNIFORM, 1024, 16384, NULL, NULL},
+				   .output = {SIM_FIXED, 512, 0, NULL, NULL}},
 		.scene = {.first = 3, .token = 0.2, .planner = {.batch = 256}},
 		.model = models,
 		.hardware = machines,

@@ -32,8 +32,10 @@ struct sim_load {
 
 /* How requests are made. */
 struct sim_lengths {
-	enum { SIM_FIXED, SIM_UNIFORM, SIM_LOGNORMAL } kind;
+	enum { SIM_FIXED, SIM_UNIFORM, SIM_LOGNORMAL, SIM_TRACE } kind;
 	double a, b; /* tokens; from and to; the median and the sigma of the logarithm */
+	const char *trace;	  /* its name, */
+	const uint32_t *quantile; /* and what it has */
 };
 
 struct sim_recipe {
@@ -44,8 +46,7 @@ struct sim_recipe {
 };
 
 /* simulate_load.c. 0; 2 after a message. */
-int sim_lengths_read(
-	const char *option, const char *text, struct sim_lengths *ret_lengths);
+int sim_lengths_read(bool output, const char *text, struct sim_lengths *ret_lengths);
 int sim_load_make(const struct sim_recipe *recipe, struct sim_load *ret_load);
 /* Lines of JSON: "arrival" in s, "prompt" and "output" in tokens, "expected" where that is not the output. 0, or 1 after
  * a message. */

@@ -37,6 +37,45 @@ static double normal(uint64_t *state)
 	return radius * cos(2 * 3.14159265358979323846 * part(state));
 }
 
+/* Tokens of prompts and answers that so many percent of a trace's requests do not exceed. The two are drawn each by
+ * itself: their correlation in these traces is below 0.1. */
+static const double percents[] = {
+	0, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 98, 99, 99.9, 100};
+#define QUANTILES (sizeof(percents) / sizeof(*percents))
+
+static const struct trace {
+	const char *name;
+	uint32_t prompt[QUANTILES], output[QUANTILES];
+} traces[] = {
+	/* Azure LLM inference trace 2023 (Azure/AzurePublicDataset, CC BY 4.0), conversations and code */
+	{"azure-conv",
+		{2, 181, 207, 387, 403, 703, 1020, 1071, 1130, 1315, 2734, 4083, 4098,
+			4142, 6212, 14050},
+		{7, 41, 54, 77, 91, 103, 129, 177, 384, 400, 424, 451, 540, 601, 954,
+			1000}},
+	{"azure-code",
+		{3, 75, 147, 386, 770, 1075, 1469, 1909, 2433, 3192, 5186, 7302, 7436,
+			7436, 7437, 7437},
+		{6, 6, 7, 8, 9, 11, 13, 16, 20, 29, 55, 90, 172, 252, 824, 1899}},
+	/* conversation_trace of FAST '25 (kvcache-ai/Mooncake, Apache 2.0) */
+	{"mooncake",
+		{891, 901, 964, 1662, 3263, 4993, 6909, 9570, 13196, 17869, 27367, 39549,
+			66425, 85401, 121301, 126195},
+		{1, 10, 24, 100, 213, 291, 350, 399, 447, 504, 597, 698, 891, 1120, 2000,
+			2000}},
+	{0},
+};
+
+static double of_trace(const uint32_t *quantile, double percent)
+{
+	size_t i = 1;
+
+	while (i < QUANTILES - 1 && percents[i] < percent)
+		i++;
+	percent = (percent - percents[i - 1]) / (percents[i] - percents[i - 1]);
+	return quantile[i - 1] + percent * (quantile[i] - quantile[i - 1]);
+}
+
 static uint32_t length_of(const struct sim_lengths *l, uint64_t *state)
 {
 	double tokens = l->a;
@@ -45,16 +84,27 @@ static uint32_t length_of(const struct sim_lengths *l, uint64_t *state)
 		tokens = l->a + floor((l->b - l->a + 1) * (1 - part(state)));
 	else if (l->kind == SIM_LOGNORMAL)
 		tokens = l->a * exp(l->b * normal(state));
+	else if (l->kind == SIM_TRACE)
+		tokens = of_trace(l->quantile, 100 * part(state));
 	tokens = tokens < 1 ? 1 : tokens > TOKENS_MAX ? TOKENS_MAX : tokens;
 	return (uint32_t)tokens;
 }
 
-int sim_lengths_read(
-	const char *option, const char *text, struct sim_lengths *ret_lengths)
+int sim_lengths_read(bool output, const char *text, struct sim_lengths *ret_lengths)
 {
+	const char *option = output ? "--output" : "--prompt";
 	struct sim_lengths l = {0};
 	int end = 0;
 
+	for (const struct trace *t = traces; t->name; t++) {
+		if (strcmp(t->name, text))
+			continue;
+		l.kind = SIM_TRACE;
+		l.trace = t->name;
+		l.quantile = output ? t->output : t->prompt;
+		*ret_lengths = l;
+		return 0;
+	}
 	if (sscanf(text, "uniform:%lf-%lf%n", &l.a, &l.b, &end) == 2 && !text[end] && end)
 		l.kind = SIM_UNIFORM;
 	else if (sscanf(text, "lognormal:%lf,%lf%n", &l.a, &l.b, &end) == 2 && end &&
@@ -64,7 +114,8 @@ int sim_lengths_read(
 		l.kind = SIM_FIXED;
 	else
 		return glk_tool_usage("kv",
-			"%s %s: it is a number, uniform:FROM-TO or lognormal:MEDIAN,SIGMA",
+			"%s %s: it is a number, uniform:FROM-TO, lognormal:MEDIAN,SIGMA, "
+			"azure-conv, azure-code or mooncake",
 			option, text);
 	if (!(l.a >= 1) || !(l.a <= TOKENS_MAX) ||
 		(l.kind == SIM_UNIFORM && (!(l.b >= l.a) || !(l.b <= TOKENS_MAX))) ||

@@ -35,6 +35,8 @@ static void print_length(const char *what, const struct sim_lengths *l)
 		printf("%s %.0f", what, l->a);
 	else if (l->kind == SIM_UNIFORM)
 		printf("%s %.0f to %.0f, uniform", what, l->a, l->b);
+	else if (l->kind == SIM_TRACE)
+		printf("%s as of %s", what, l->trace);
 	else
 		printf("%s log-normal, median %.0f, sigma %g", what, l->a, l->b);
 }

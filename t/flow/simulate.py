@@ -111,9 +111,22 @@ def check_picture():
             has(open(picture, encoding="utf-8").read(), "</svg>", "which is whole")
 
 
+def check_traces():
+    """Where a request is alone, and a token of its prompt takes 1 ms or a step does, times are lengths."""
+    for name, median, mean, answer in (("azure-conv", 1020, 1155, 211), ("azure-code", 1469, 2048, 27.9), ("mooncake", 6909, 12035, 343)):
+        times = points("-n", "4000", "-p", name, "-g", "1", "-m", "200000", "-r", "0.00001", "-P", "first", "--prompt-cost", "0,1000,0")
+        row = times["points"][0]["first"]["first_token_s"]
+        ok(abs(row["p50"] * 1e3 / median - 1) < 0.1 and abs(row["mean"] * 1e3 / mean - 1) < 0.1, f"{name}: prompts", row, median, mean)
+        times = points("-n", "4000", "-p", "1", "-g", name, "-m", "200000", "-r", "1000", "-P", "first")
+        row = times["points"][0]
+        tokens = row["first"]["tokens_per_s"] * row["first"]["ends_s"] / 4000
+        ok(abs(tokens / answer - 1) < 0.1, f"{name}: answers", tokens, answer)
+        has(simulate("-n", "9", "-p", name, "-r", "1", "-m", "200000").stdout, f"as of {name}", "it is told")
+
+
 def check_words():
     equal(simulate("--help").returncode, 0, "help")
-    for wrong in (["-r", "x0"], ["-r", "1,"], ["-a", "burst:0"], ["-p", "uniform:5-2"], ["-p", "0"], ["-M", "9b"],
+    for wrong in (["-r", "x0"], ["-r", "1,"], ["-a", "burst:0"], ["-p", "uniform:5-2"], ["-p", "0"], ["-g", "azure"], ["-M", "9b"],
                   ["-H", "tpu"], ["-P", "best"], ["-m", "0"], ["-l", "0"], ["--prompt-cost", "1,2"], ["--step-cost", "-1,0,0"],
                   ["-T", "nan"], ["-F", "0"], ["-n", "0"], ["a", "b"], ["-s", "x"]):
         run = simulate(*wrong)
@@ -134,6 +147,7 @@ def main():
     check_wrong_model()
     check_file()
     check_picture()
+    check_traces()
     check_words()
     done()
 
