@@ -5,7 +5,9 @@ glake.kv on a GPU under PyTorch: attention over a batch that grew, against conti
 speed, and over sequences that share their beginnings; models of transformers, of random weights, whose generate()
 runs on glake.kv.TransformersCache and on its own DynamicCache: the same tokens, tokens a second, memory.
 
-    torch_kv.py [--only attention,shared,models,generate] [--new 2048] [--rounds 3] [--json FILE]
+    torch_kv.py [--only attention,shared,models,generate,steps] [--new 2048] [--rounds 3] [--json FILE]
+
+steps: what a forward of one token takes behind 512 to 2048 tokens, on the host and on the GPU, and which kernels that is.
 """
 
 import argparse
@@ -261,8 +263,8 @@ def one(model, config, make, prompt, new):
     return out, row
 
 
-def generate(new, rounds):
-    """A Llama with the shape of a 7B by layers and groups, fewer of them wide, batch 32."""
+def wide_model():
+    """A Llama with the shape of a 7B by layers and groups, fewer of them wide; and its caches."""
     config = transformers.LlamaConfig(hidden_size=4096, intermediate_size=11008, num_hidden_layers=32,
                                       num_attention_heads=32, num_key_value_heads=8, vocab_size=32000,
                                       max_position_embeddings=8192)
@@ -271,10 +273,47 @@ def generate(new, rounds):
         model = transformers.LlamaForCausalLM(config).to(torch.bfloat16).eval()
     model.generation_config.eos_token_id = None
     model.generation_config.pad_token_id = 0
-    prompt = torch.randint(1, 32000, (32, 128), device="cuda")
     ways = {"DynamicCache": lambda: DynamicCache(config=config),
             "layer in front": lambda: kv.TransformersCache(config),
             "token in front": lambda: kv.TransformersCache(config, token_front=True)}
+    return model, config, ways
+
+
+@torch.inference_mode()
+def steps():
+    model, _, ways = wide_model()
+    rows = {}
+    for name in list(ways)[:2]:
+        for length in (512, 1024, 1536, 2048):
+            past = ways[name]()
+            for begin in range(0, length, 512):
+                model(torch.randint(1, 32000, (32, 512), device="cuda"), past_key_values=past, use_cache=True, logits_to_keep=1)
+            token, host, whole = torch.randint(1, 32000, (32, 1), device="cuda"), [], []
+            for _ in range(12):
+                torch.cuda.synchronize()
+                begin = time.monotonic()
+                model(token, past_key_values=past, use_cache=True)
+                host.append(time.monotonic() - begin)
+                torch.cuda.synchronize()
+                whole.append(time.monotonic() - begin)
+            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+                model(token, past_key_values=past, use_cache=True)
+                torch.cuda.synchronize()
+            kernels = sorted(((e.device_time_total / 1e3, e.count, e.key) for e in seen.key_averages()), reverse=True)
+            row = rows[f"{name}, {length}"] = {
+                "host_ms": 1e3 * statistics.median(host), "whole_ms": 1e3 * statistics.median(whole),
+                "gpu_ms": sum(took for took, _, _ in kernels), "kernels": kernels[:6]}
+            print(f"a step behind {length} tokens, {name}: {row['whole_ms']:.1f} ms, the host's part {row['host_ms']:.1f}, kernels "
+                  f"{row['gpu_ms']:.1f}: " + "; ".join(f"{took:.2f} ({count}) {key[:60]}" for took, count, key in kernels[:6]),
+                  flush=True)
+            if hasattr(past, "close"):
+                past.close()
+    RESULTS["steps"] = rows
+
+
+def generate(new, rounds):
+    model, config, ways = wide_model()
+    prompt = torch.randint(1, 32000, (32, 128), device="cuda")
     model.generate(prompt, max_new_tokens=4, do_sample=False)
     rows, tokens = {name: [] for name in ways}, {}
     for turn in range(rounds):
@@ -308,7 +347,7 @@ def main():
             if name == "generate":
                 generate(wanted.new, wanted.rounds)
             else:
-                {"attention": attention, "shared": shared, "models": models}[name]()
+                {"attention": attention, "shared": shared, "models": models, "steps": steps}[name]()
         except Exception:
             traceback.print_exc()
             failed += 1
