@@ -4,12 +4,13 @@ The engine under glake.planner: it says which prompt is computed when and which 
 are done, and when they come back, before the first step. One prompt is computed at a time, and all others that have their
 layers have a token more with each step, in a batch of one size, so that no token depends on who else is there.
 
-A layer that leaves has its memory taken in stream order, so for the planner it has moved when the call returns; layers
-come on a stream and a thread of their own, beside the steps. Times are the clock's on a GPU; elsewhere those that the
+A layer that leaves has its memory taken in stream order, so for the planner it has moved when the call returns. But for
+those that leave as they are done, layers move on a stream and a thread of their own, beside the steps. Times are the clock's on a GPU; elsewhere those that the
 planner reckons with, so that a run is the same each time.
 """
 
 import collections
+import functools
 import random
 import statistics
 import time
@@ -35,20 +36,19 @@ class Layered(GlakeLayer):
         # a sequence has up to a page a lane more than its tokens need
         self.limit = budget + (slots + 1) * 2 * shape.layers * PAGE
         glake.budget(self.limit)
-        self.away, self.most_held = 0, 0
+        self.away, self.most_held, self.whole = 0, 0, {}
 
-    def watch(self):
-        self.most_held = max(self.most_held, glake.stats(0)["reserved"])
-
-    def come(self, tokens):
+    def come(self, tokens, more):
+        """A sequence of so many tokens, to which so many are to come."""
         slot = self.cache.new(self.most)
-        self.tokens[slot] = tokens
+        self.tokens[slot], self.whole[slot] = tokens, tokens + more
         return slot
 
     def prefill(self, layer, q, k, v, parts):
         (slot, _, count), = parts
-        self.tried(self.cache.layer_grow, slot, 2 * layer, 2, count)
-        self.watch()
+        # with memory for all that is to come a step needs no page, and waits for nobody who has some
+        self.tried(self.cache.layer_grow, slot, 2 * layer, 2, count if layer < self.away else self.whole[slot])
+        self.most_held = max(self.most_held, glake.stats(0)["reserved"])
         out = super().prefill(layer, q, k, v, parts)
         if layer < self.away:
             self.leave(slot, layer, 1)
@@ -56,14 +56,15 @@ class Layered(GlakeLayer):
             self.cache.grow(slot, count)
         return out
 
-    def leave(self, slot, layer, layers):
-        self.cache.layer_done(slot, 2 * layer, 2 * layers)
+    def leave(self, slot, layer, layers, stream=None):
+        self.cache.layer_done(slot, 2 * layer, 2 * layers, stream)
 
     def back(self, slot, layer, layers, stream=None):
-        self.cache.layer_wait(slot, 2 * layer, 2 * layers, stream)
+        for number in range(layer, layer + layers):
+            self.cache.layer_wait(slot, 2 * number, 2, stream)
+            self.tried(self.cache.layer_grow, slot, 2 * number, 2, self.whole[slot], stream)
 
     def step(self, lengths):
-        self.watch()
         slots = set(self.running)
         super().step([n if slot in slots else 0 for slot, n in enumerate(lengths)])
 
@@ -84,10 +85,11 @@ class Reckoned:
     def ran(self, work):
         self.time += max(work.takes, 1)
 
-    def bring(self, cache, slot, move, bytes):
-        cache.back(slot, move.layer, move.layers)
-        self.free = max(self.free, self.time) + int(bytes / self.rate)
-        return self.free
+    def move(self, call, bytes):
+        """Layers that come have the link, one after the other; `bytes` is 0 of those that leave."""
+        call(None)
+        self.free = max(self.free, self.time) + int(bytes / self.rate) if bytes else self.free
+        return self.free if bytes else self.time
 
     def has(self, copy, waits=False):
         if waits:
@@ -99,7 +101,7 @@ class Reckoned:
 
 
 class Measured:
-    """Time as it passes; layers come beside the steps."""
+    """Time as it passes; layers move beside the steps."""
 
     def __init__(self):
         self.begin, self.stream, self.helper = time.monotonic_ns(), torch.cuda.Stream(), ThreadPoolExecutor(1)  # real time
@@ -112,9 +114,9 @@ class Measured:
         event.record()
         event.synchronize()
 
-    def bring(self, cache, slot, move, _):
+    def move(self, call, _):
         def called():
-            cache.back(slot, move.layer, move.layers, self.stream)
+            call(self.stream)
             event = torch.cuda.Event()
             event.record(self.stream)
             return event
@@ -144,6 +146,7 @@ class Told:
     moved: int = 0  # layers that came back, and of these
     late: int = 0  # after the time that they had
     errors: list = field(default_factory=list)  # of what a prompt or a step took, by what it was reckoned to take
+    spent: dict = field(default_factory=lambda: dict.fromkeys(("prompts", "steps", "waits"), 0))  # ns
 
 
 class Planned(Engine):
@@ -152,7 +155,7 @@ class Planned(Engine):
         if self.graphs is not None:
             self.graphs[self.size_for(0)] = Graph(self, self.size_for(0))
         self.plan, self.there, self.over = plan, {}, []
-        self.coming, self.log = collections.deque(), Told()
+        self.moving, self.log = collections.deque(), Told()
         self.clock = Measured() if model.device.type == "cuda" else Reckoned(rate)
 
     def size_for(self, _):
@@ -170,29 +173,26 @@ class Planned(Engine):
 
     def take_moves(self):
         for move in self.plan.moves(self.clock.now()):
-            life = self.there[move.id]
-            if move.back:
-                bytes = move.layers * self.cache.tokens[life.slot] * self.cache.token // self.cache.shape.layers
-                self.coming.append((move, self.clock.bring(self.cache, life.slot, move, bytes)))
-            else:
-                self.cache.leave(life.slot, move.layer, move.layers)
-                self.plan.moved(self.clock.now(), move.id, move.layer, move.layers)
+            slot = self.there[move.id].slot
+            each = self.cache.tokens[slot] * self.cache.token // self.cache.shape.layers
+            call = functools.partial(self.cache.back if move.back else self.cache.leave, slot, move.layer, move.layers)
+            self.moving.append((move, self.clock.move(call, move.layers * each if move.back else 0)))
 
     def look(self, waits=False):
-        """Which layers have come."""
-        while self.coming and self.clock.has(self.coming[0][1], waits):
-            move, _ = self.coming.popleft()
+        """Which layers have moved."""
+        while self.moving and self.clock.has(self.moving[0][1], waits):
+            move, _ = self.moving.popleft()
             now, waits = self.clock.now(), False
             self.plan.moved(now, move.id, move.layer, move.layers)
-            self.log.moved += move.layers
-            self.log.late += move.layers * (now > move.deadline)
+            self.log.moved += move.layers * move.back
+            self.log.late += move.layers * (move.back and now > move.deadline)
             if self.plan.state(move.id)["stage"] == planner.RUNS:
                 slot = self.there[move.id].slot
                 self.cache.cache.grow(slot, self.cache.tokens[slot])
 
     def prompt(self, life, away):
         count = len(life.tokens)
-        life.slot, self.cache.away = self.cache.come(count), away
+        life.slot, self.cache.away = self.cache.come(count, life.request.stop), away
         self.prefill([[life]], [(life.slot, 0, count)])
 
     def step(self, lives):
@@ -211,6 +211,7 @@ class Planned(Engine):
         now = self.clock.now()
         self.plan.done(now)
         self.log.errors.append(abs((now - began) / max(work.takes, 1) - 1))
+        self.log.spent["prompts" if work.what == planner.PROMPT else "steps"] += now - began
         if work.what == planner.PROMPT:
             self.there[work.id].first = now
         if work.away:
@@ -234,8 +235,10 @@ class Planned(Engine):
             self.take_moves()
             if work.what:
                 self.compute(work)
-            elif self.coming:
+            elif self.moving:
+                began = self.clock.now()
                 self.look(waits=True)
+                self.log.spent["waits"] += self.clock.now() - began
             else:
                 raise RuntimeError(f"the planner stands still with {len(self.there)} requests")
         self.clock.stop()
@@ -297,7 +300,7 @@ def measured(model, make, most):
         cache.free(life.slot)
     lives = [come(cache.budget // cache.token // cache.slots - 64) for _ in range(cache.slots)]
     for life in lives:  # as long as all of them may be
-        life.slot = cache.come(len(life.tokens))
+        life.slot = cache.come(len(life.tokens), 0)
         cache.cache.grow(life.slot, len(life.tokens))
         engine.position[life.slot] = len(life.tokens)
     steps.append(stepped(lives))
@@ -337,7 +340,7 @@ def planned(model, make, requests, costs, policy, objectives):
     row = {"requests": len(over), "first_mean_s": statistics.mean(first), "first_most_s": max(first),
            "token_mean_s": statistics.mean(each), "token_p99_s": each[-(-99 * len(each) // 100) - 1], "took_s": took,
            "tokens_s": sum(life.request.stop for life in over) / took, "prompts_away": told.away,
-           "layers_moved": told.moved, "layers_late": told.late, "error_median": statistics.median(told.errors),
+           "spent_s": {name: ns / 1e9 for name, ns in told.spent.items()}, "layers_moved": told.moved, "layers_late": told.late, "error_median": statistics.median(told.errors),
            "steps": engine.steps, "most_at_a_time": engine.most_running, "held_most": cache.most_held,
            "limit": cache.limit, "planner": figures}
     ended(engine)
@@ -409,7 +412,9 @@ class Layers:
             self.bench.say(
                 f"  {name}: to the first token {row['first_mean_s']:.3f} s (mean), {row['first_most_s']:.3f} (most); by token "
                 f"{1e3 * row['token_mean_s']:.1f} ms (mean), {1e3 * row['token_p99_s']:.1f} (p99); {row['tokens_s']:.1f} "
-                f"tokens/s, {row['took_s']:.2f} s; {row['prompts_away']} prompts with layers away, {row['layers_moved']} "
+                f"tokens/s, {row['took_s']:.2f} s, of which "
+                + ", ".join(f"{took:.2f} {what}" for what, took in row["spent_s"].items()) +
+                f"; {row['prompts_away']} prompts with layers away, {row['layers_moved']} "
                 f"layers came back, {row['layers_late']} late; reckoned wrong by {100 * row['error_median']:.1f} % "
                 f"(median); {row['held_most'] >> 20} MiB held of {row['limit'] >> 20}")
         first, mine = rows["first"], rows["layers"]
