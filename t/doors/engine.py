@@ -33,11 +33,11 @@ CACHES = ["concat", "concat-packed", "static", "paged-own", "glake", "glake-laye
 SHARED = ["paged-own", "glake", "glake-layer"]
 
 
-def ran(*arguments):
+def ran(*arguments, **env):
     """What the engine told, and its figures."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "figures.json")
-        done = subprocess.run([PACKAGES, "-c", RUN, "--device", "cpu", "--json", path, *arguments], env=ENV,
+        done = subprocess.run([PACKAGES, "-c", RUN, "--device", "cpu", "--json", path, *arguments], env={**ENV, **env},
                               capture_output=True, text=True, check=False, timeout=tap.HUNG)
         tap.ok("ended 0 live 0\n" in done.stdout, "it ends well, and nothing is live", done.stdout, done.stderr[-2000:])
         tap.ok("glake" not in done.stderr, "the library warns of nothing", done.stderr[-2000:])
@@ -93,6 +93,10 @@ def check_layers():
     tap.has(said, "equal tokens and layers", "a long prompt with the memory of a few layers")
     tap.ok(told.get("prompt", {}).get("layers", {}).get("held_most", 1 << 40) * 5 <= told.get("prompt", {}).get("whole", {}).get("held_most", 0),
            "which is a fifth at the most", told.get("prompt"))
+    said, told = ran("--layers", "--only", "burst", "--dtype", "float64", GLAKE_DRIVER_FAULT="copy:every=5:err=EIO")
+    row = told.get("burst", {})
+    tap.ok(row.get("tokens") is True and row.get("rows", {}).get("layers", {}).get("copies_failed", 0) > 0,
+           "where copies fail they are tried again: equal tokens", row, said)
 
 
 def main():

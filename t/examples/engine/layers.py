@@ -28,7 +28,8 @@ GUESSED = {"prompt": (1e6, 80e3, 1.5), "step": (9e6, 20e3, 300.0), "rate": 25.0}
 
 
 class Layered(GlakeLayer):
-    """Lanes of a sequence have memory layer by layer, and leave by themselves."""
+    """Lanes of a sequence have memory layer by layer, and leave by themselves. What cannot be copied is tried again."""
+    TRIES = 4
 
     def __init__(self, shape, budget, most, slots, device, dtype, way):
         super().__init__(shape, budget, most, slots, device, dtype, way)
@@ -36,7 +37,7 @@ class Layered(GlakeLayer):
         # a sequence has up to a page a lane more than its tokens need
         self.limit = budget + (slots + 1) * 2 * shape.layers * PAGE
         glake.budget(self.limit)
-        self.away, self.most_held, self.whole = 0, 0, {}
+        self.away, self.most_held, self.whole, self.failed = 0, 0, {}, 0
 
     def come(self, tokens, more):
         """A sequence of so many tokens, to which so many are to come."""
@@ -56,12 +57,27 @@ class Layered(GlakeLayer):
             self.cache.grow(slot, count)
         return out
 
+    def moved(self, call, *arguments):
+        for tries in range(self.TRIES):
+            try:
+                return call(*arguments)
+            except self.glake.GlakeError:
+                self.failed += 1
+                if tries + 1 == self.TRIES:
+                    raise
+
     def leave(self, slot, layer, layers, stream=None):
-        self.cache.layer_done(slot, 2 * layer, 2 * layers, stream)
+        def called():
+            try:
+                self.cache.layer_done(slot, 2 * layer, 2 * layers, stream)
+            except self.glake.GlakeError:
+                self.moved(self.cache.layer_wait, slot, 2 * layer, 2 * layers, stream)  # what of them went
+                raise
+        self.moved(called)
 
     def back(self, slot, layer, layers, stream=None):
         for number in range(layer, layer + layers):
-            self.cache.layer_wait(slot, 2 * number, 2, stream)
+            self.moved(self.cache.layer_wait, slot, 2 * number, 2, stream)
             self.tried(self.cache.layer_grow, slot, 2 * number, 2, self.whole[slot], stream)
 
     def step(self, lengths):
@@ -190,9 +206,9 @@ class Planned(Engine):
                 slot = self.there[move.id].slot
                 self.cache.cache.grow(slot, self.cache.tokens[slot])
 
-    def prompt(self, life, away):
+    def prompt(self, life, away, more=0):
         count = len(life.tokens)
-        life.slot, self.cache.away = self.cache.come(count, life.request.stop), away
+        life.slot, self.cache.away = self.cache.come(count, more), away
         self.prefill([[life]], [(life.slot, 0, count)])
 
     def step(self, lives):
@@ -204,7 +220,8 @@ class Planned(Engine):
     def compute(self, work):
         began = self.clock.now()
         if work.what == planner.PROMPT:
-            self.prompt(self.there[work.id], work.away)
+            life = self.there[work.id]
+            self.prompt(life, work.away, life.request.stop)
         else:
             self.step([self.there[id] for id in work.batch])
         self.clock.ran(work)
@@ -340,7 +357,7 @@ def planned(model, make, requests, costs, policy, objectives):
     row = {"requests": len(over), "first_mean_s": statistics.mean(first), "first_most_s": max(first),
            "token_mean_s": statistics.mean(each), "token_p99_s": each[-(-99 * len(each) // 100) - 1], "took_s": took,
            "tokens_s": sum(life.request.stop for life in over) / took, "prompts_away": told.away,
-           "spent_s": {name: ns / 1e9 for name, ns in told.spent.items()}, "layers_moved": told.moved, "layers_late": told.late, "error_median": statistics.median(told.errors),
+           "spent_s": {name: ns / 1e9 for name, ns in told.spent.items()}, "copies_failed": cache.failed, "layers_moved": told.moved, "layers_late": told.late, "error_median": statistics.median(told.errors),
            "steps": engine.steps, "most_at_a_time": engine.most_running, "held_most": cache.most_held,
            "limit": cache.limit, "planner": figures}
     ended(engine)
