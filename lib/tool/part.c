@@ -81,8 +81,8 @@ int glk_tool_become(const char *part, char **argv)
 /* The first of these places that has the package; "": Python has to know one. */
 static void find_package(const char *here, char *ret_folder)
 {
-	/* of a build folder, where it is installed, of a wheel */
-	static const char *const places[] = {"../python", GLK_TOOL_PYTHON, "../.."};
+	/* of a build folder, where it is installed, of a wheel, of t/gpu/bundle */
+	static const char *const places[] = {"../python", GLK_TOOL_PYTHON, "../..", "."};
 	char module[PATH_MAX];
 
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {

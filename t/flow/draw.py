@@ -44,8 +44,9 @@ def check_timeline(folder):
     has(style, "prefers-color-scheme:dark", "it has colours for the dark")
     with open(path, encoding="utf-8") as file:
         first = file.read()
-    equal(tool("draw", "-", "--output", path, stdin=open(os.path.join(folder, "replayed.json"), "rb").read()).returncode, 0,
-          "from standard input")
+    run = tool("draw", "-", "--output", path, stdin=open(os.path.join(folder, "replayed.json"), "rb").read(), env={
+        "HOME": "/proc/nowhere", "XDG_CONFIG_HOME": "/proc/nowhere", "XDG_CACHE_HOME": "/proc/nowhere", "LC_ALL": "C"})
+    equal((run.returncode, run.stdout, run.stderr), (0, b"", b""), "from standard input, without a home, in any locale")
     with open(path, encoding="utf-8") as file:
         equal(file.read(), first, "the same each time")
     tool("draw", "-o", path, replayed(folder, "--limit", "x1.05"))

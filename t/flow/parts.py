@@ -63,6 +63,8 @@ def elsewhere():
         done_ = run(tool, "report", "--help")
         equal((done_.returncode, done_.stdout, done_.stderr.count("\n")), (1, "", 1), "nor is there a package")
         has(done_.stderr, "glakectl: report: Python has no module glake.report: install all of glake", "is told as well")
+        os.symlink(os.path.join(HERE, "../python/glake"), os.path.join(folder, "bin", "glake"))
+        equal(run(tool, "report", "--help").returncode, 0, "one that lies beside it is found")
         equal(run("./glakectl", "bench", cwd=os.path.dirname(tool)).returncode, 1,
               "the folder one is in is looked at as little")
         link = os.path.join(folder, "gk")

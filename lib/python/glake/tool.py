@@ -10,6 +10,7 @@ import difflib
 import getopt
 import gzip
 import json
+import logging
 import lzma
 import os
 import re
@@ -97,6 +98,7 @@ def run_json(command, words):
 
 def pictures():
     """matplotlib, which draws into files alone."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it says where it keeps things, as in a home to be read only
     try:
         import matplotlib
     except ImportError:
