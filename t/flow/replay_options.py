@@ -59,7 +59,7 @@ def check_report():
 def check_misspelt():
     """A word that is near to one that there is is told with it; the help of a command by its name."""
     for words, meant in ((("repaly",), "'repaly', is it replay"), (("replay", "--limt", "1"), "'--limt', is it --limit"),
-                         (("stat", "--inteval=3"), "'--inteval=3', is it --interval"), (("tarce", "show"), "is it trace"),
+                         (("stat", "--inteval=3"), "'--inteval=3', is it --interval"), (("xtrace", "show"), "is it trace"),
                          (("report", "--ouput", "x"), "'--ouput', is it --output")):
         run = tool(*words)
         equal((run.returncode, run.stdout), (2, b""), f"{' '.join(words)} is wrong")
