@@ -44,6 +44,8 @@
 #define SEND_MS	  100
 #define RETRY_MS  50
 #define ALONE_MS  1000
+/* Times that one question is asked, of brokers that end meanwhile. */
+#define TRIES 8
 
 struct glk_lessee {
 	struct glk_leave leave; /* the first */
@@ -455,8 +457,11 @@ static int ask(struct glk_leave *leave, struct glk_node *node, uint64_t bytes, b
 	int err = -EPIPE, found;
 
 	glk_lock(&l->lock);
-	while (err == -EPIPE) {
-		found = l->ended ? 1 : find(l);
+	for (int tries = 0; err == -EPIPE; tries++) {
+		if (tries == TRIES)
+			found = be_alone(l) ? -ENOMEM : 1;
+		else
+			found = l->ended ? 1 : find(l);
 		if (found) {
 			err = found < 0 ? found : 0;
 			if (!err)

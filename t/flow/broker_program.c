@@ -26,7 +26,7 @@
 #include <glake/glake.h>
 
 #define BLOCKS 256
-#define STEP   4096
+#define STEP   65536
 
 static struct glake *ctx;
 static struct block {

@@ -22,6 +22,7 @@ glake under Python: GPU memory for PyTorch and CuPy without fragmentation.
     glake.pinned_empty()   pinned memory of the host of the exact size; use_pinned() (host.py)
     glake.guard("canary")  finds what kernels write where they should not; check() raises it with the
                            lines that made the tensors, whose(tensor) says what an address is (guarded.py)
+    glake.weights.load()   weights that several processes have once (weights.py)
     glake.trim()           gives unused memory back; budget() bounds what is held
     glake.info()           versions, files and the configuration; python3 -m glake --info
 

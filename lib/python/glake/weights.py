@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""
+Weights that exist once for several processes of a user on a GPU, through a broker (glaked, share.broker):
+
+    weights = glake.weights.load("model.safetensors")     a tensor of each name, to be read; the first
+                              process loads the file, and all others have its memory without a copy
+    weights = glake.weights.load(path, key="llama-3:8f1c")     by the revision that the caller knows
+    weights.own()             a copy of this process at the same addresses, to be written; where nothing
+                              uses the weights meanwhile, and no graph that was captured names them
+    weights.close()           as soon as no tensor of them is used any more
+
+Without a key it is a hash of the header of the file, its size and the time when it was changed last. What the
+process that loaded them has is its own, which nobody writes by promise; in all others a kernel that writes ends
+in an illegal access. Without a broker each process loads for itself. A process that waits for another one to
+load has the weights as soon as that has them, or loads them where it ends before.
+"""
+
+import ctypes
+import errno
+import hashlib
+import json
+import os
+import time
+
+from . import library
+from .library import GlakeError
+from .view import View, rows
+
+_KINDS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32",
+          "I16": "int16", "I8": "int8", "U8": "uint8", "BOOL": "uint8"}
+_CLAIM, _CONTIGUOUS = 1, 1
+_PART = 64 << 20  # bytes of the file in memory of the host at a time
+_PAUSE = 0.02     # between two looks whether another process has loaded
+
+
+def _header(file):
+    """The tensors of a file, where their contents begin, and a hash of all that says what they are."""
+    about = os.fstat(file.fileno())
+    length = int.from_bytes(file.read(8), "little")
+    if not 2 <= length <= about.st_size - 8:
+        raise GlakeError(f"{file.name} is no file of safetensors")
+    text = file.read(length)
+    digest = hashlib.sha256(text + f"{about.st_size} {about.st_mtime_ns}".encode()).digest()
+    try:
+        header = json.loads(text)
+    except ValueError:
+        raise GlakeError(f"{file.name} is no file of safetensors") from None
+    header.pop("__metadata__", None)
+    size = about.st_size - 8 - length
+    for name, tensor in header.items():
+        begin, end = tensor["data_offsets"]
+        if tensor["dtype"] not in _KINDS:
+            raise GlakeError(f"{file.name}: {name} is of {tensor['dtype']}, of which no tensor is made")
+        if not 0 <= begin <= end <= size:
+            raise GlakeError(f"{file.name}: {name} lies beyond the end of the file")
+    return header, 8 + length, size, digest
+
+
+class Weights(dict):
+    """Tensors by name. They are there as long as this is."""
+
+    def __init__(self, path, key, device, timeout):
+        self._device, self._address, self._attached = library.index(device) or 0, None, False
+        with open(path, "rb") as file:
+            header, start, size, digest = _header(file)
+            self._stamp = int.from_bytes(digest[:8], "little")
+            self._key = (key or "safetensors:" + digest.hex()).encode()
+            self._have(file, start, size, timeout)
+            if not self._attached and _header(file if not file.seek(0) else file)[3] != digest:
+                self._give_up()
+                raise GlakeError(f"{path} was changed while it was loaded")
+            if not self._attached:
+                self._publish()
+        super().__init__((name, self._tensor(tensor)) for name, tensor in header.items())
+
+    def _tensor(self, tensor):
+        return View(self._address + tensor["data_offsets"][0], tensor["shape"], rows(tensor["shape"]),
+                    _KINDS[tensor["dtype"]], self._device).tensor()
+
+    def _have(self, file, start, size, timeout):
+        lib, context = library.context()
+        address, bytes_ = ctypes.c_void_p(), ctypes.c_size_t()
+        end = time.monotonic() + timeout
+        while True:
+            answer = lib.glake_attach(context, self._device, self._key, ctypes.c_uint64(self._stamp), _CLAIM,
+                                      ctypes.byref(bytes_), ctypes.byref(address))
+            if answer != -errno.EAGAIN or time.monotonic() > end:
+                break
+            time.sleep(_PAUSE)
+        if answer in (-errno.ENOENT, -errno.EOPNOTSUPP):
+            self._load(file, start, size)
+            return
+        library.check("glake_attach", answer)
+        self._address, self._attached = address.value, True
+        if bytes_.value != max(size, 1):
+            self.close()
+            raise GlakeError(f"what is published as {self._key.decode()} has {bytes_.value} bytes, not {size}")
+
+    def _load(self, file, start, size):
+        lib, context = library.context()
+        address = ctypes.c_void_p()
+        try:
+            library.call("glake_alloc", self._device, ctypes.c_size_t(max(size, 1)), None, _CONTIGUOUS,
+                         ctypes.byref(address))
+            self._address = address.value
+            file.seek(start)
+            part = bytearray(min(_PART, max(size, 1)))
+            for done in range(0, size, len(part)):
+                count = file.readinto(memoryview(part)[:min(len(part), size - done)])
+                if count != min(len(part), size - done):
+                    raise GlakeError(f"{file.name} is shorter than its header says")
+                source, job = (ctypes.c_char * count).from_buffer(part), ctypes.c_void_p()
+                library.call("glake_copy", ctypes.c_void_p(self._address + done), source, ctypes.c_size_t(count),
+                             None, 0, ctypes.byref(job))
+                try:
+                    library.check("glake_copy_wait", lib.glake_copy_wait(job, ctypes.c_int64(-1)))
+                finally:
+                    lib.glake_copy_close(job)
+                del source
+        except BaseException:
+            self._give_up()
+            raise
+
+    def _give_up(self):
+        lib, context = library.context()
+        lib.glake_publish_not(context, self._device, self._key)
+        if self._address:
+            lib.glake_free(context, ctypes.c_void_p(self._address), None)
+        self._address = None
+
+    def _publish(self):
+        lib, context = library.context()
+        answer = lib.glake_publish(context, ctypes.c_void_p(self._address), self._key, ctypes.c_uint64(self._stamp))
+        if answer not in (0, -errno.EOPNOTSUPP):
+            self._give_up()
+            library.check("glake_publish", answer)
+
+    @property
+    def shared(self):
+        """Whether another process loaded them."""
+        return self._attached
+
+    def own(self):
+        """Has a copy of its own at the same addresses, where another process loaded them."""
+        if self._attached:
+            library.call("glake_unseal", ctypes.c_void_p(self._address), None)
+        self._attached = None
+
+    def close(self):
+        """Gives them up; the process that loaded them keeps them for others."""
+        lib, context = library.context()
+        address, self._address = self._address, None
+        self.clear()
+        if not address:
+            return
+        if self._attached:
+            library.call("glake_detach", ctypes.c_void_p(address), None)
+        elif self._attached is None:
+            library.call("glake_import_end", ctypes.c_void_p(address), None)
+        else:
+            lib.glake_free(context, ctypes.c_void_p(address), None)
+
+
+def load(path, key=None, device=None, timeout=600):
+    """The tensors of a file of safetensors. `timeout`: seconds for another process to load them."""
+    return Weights(path, key, device, timeout)

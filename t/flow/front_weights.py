@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""
+Weights that several processes have once, as the Python module loads them: files of safetensors that the test
+writes, processes with the real library on the software device, and a broker.
+
+    front_weights.py SOURCE PLUGIN
+"""
+
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import tap
+from brokered import Broker
+
+SOURCE, PLUGIN = map(os.path.abspath, sys.argv[1:])
+
+CHILD = r"""
+import ctypes, hashlib, json, os, sys
+import glake
+from glake import weights
+def at(view): return view._address
+def sums(w):
+    return {name: hashlib.sha256(ctypes.string_at(at(v), sizes[name])).hexdigest() for name, v in w.items()}
+for line in sys.stdin:
+    said, names = None, globals()
+    try:
+        exec(json.loads(line), names)
+        said = names.get("said")
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+    print(json.dumps(said), flush=True)
+    names["said"] = None
+"""
+
+
+class Child:
+    def __init__(self, broker, **keys):
+        env = {**broker.env, "PYTHONPATH": SOURCE, "PYTHONDONTWRITEBYTECODE": "1",
+               "GLAKE_LIBRARY_PATH": os.path.dirname(PLUGIN), "GLAKE_DRIVER_BACKEND": "soft", "GLAKE_SOFT_MEMORY": "1GiB",
+               "GLAKE_SHARE_BROKER": broker.path, "GLAKE_SHARE_CHUNK": "2MiB", "GLAKE_LOG_LEVEL": "error", **keys}
+        self.run = subprocess.Popen([sys.executable, "-c", CHILD], env=env, stdin=subprocess.PIPE,
+                                    stdout=subprocess.PIPE, text=True)
+
+    def start(self, code):
+        self.run.stdin.write(json.dumps(code) + "\n")
+        self.run.stdin.flush()
+
+    def answer(self):
+        return json.loads(self.run.stdout.readline())
+
+    def do(self, code):
+        self.start(code)
+        return self.answer()
+
+    def end(self):
+        self.run.stdin.close()
+        return self.run.wait()
+
+
+def write(path, seed):
+    """A file of three tensors; their sizes and sums."""
+    from hashlib import sha256
+    parts = {"a": ("F32", [1000, 7], 28000), "b": ("BF16", [1 << 20], 2 << 20), "c": ("U8", [3], 3)}
+    header, data, at, sums = {"__metadata__": {"format": "pt"}}, b"", 0, {}
+    for name, (kind, shape, size) in parts.items():
+        contents = (seed + name).encode() * (size // len(seed + name) + 1)
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [at, at + size]}
+        data, at, sums[name] = data + contents[:size], at + size, sha256(contents[:size]).hexdigest()
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    Path(path).write_bytes(struct.pack("<Q", len(text)) + text + data)
+    return {name: size for name, (_, _, size) in parts.items()}, sums
+
+
+def main():
+    tap.start()
+    with Broker() as broker, tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.safetensors")
+        sizes, sums = write(path, "x")
+        begin = f"sizes = {sizes!r}; w = weights.load({path!r}); said = [w.shared, sums(w)]"
+        one, two, three = Child(broker), Child(broker), Child(broker)
+        tap.equal(one.do(begin), [False, sums], "one process loads a model")
+        tap.equal(two.do(begin), [True, sums], "another one has it without loading")
+        books = broker.books()
+        tap.equal([item["users"] for item in books["contents"]], [2], "it exists once")
+        tap.ok(books["held"] < 12 << 20, "with its bytes", books)
+        tap.equal(two.do("said = w['a']._shape"), [1000, 7], "tensors have their shapes")
+        tap.equal(two.do("w.own(); ctypes.memset(at(w['a']), 1, 28000); said = w['a'] is not None"), True,
+                  "it can have its own")
+        tap.equal(one.do("said = sums(w)"), sums, "which changes nobody else's")
+        tap.equal(one.run.send_signal(signal.SIGKILL) or one.run.wait(), -9, "the first one is killed")
+        tap.equal(three.do(begin), [False, sums], "nobody had it then: it is loaded again")
+        tap.equal(two.do("w.close(); said = len(w)"), 0, "an own copy is given up")
+        tap.equal(two.do(begin), [True, sums], "and the model had again")
+        os.utime(path, ns=(1, 1))
+        tap.equal(two.do(f"v = weights.load({path!r}); said = [v.shared, sums(v)]"), [False, sums],
+                  "a file of another time is another model")
+        other = os.path.join(folder, "other.safetensors")
+        _, others = write(other, "y")
+        tap.equal(two.do(f"u = weights.load({other!r}, key='m:1'); said = [u.shared, sums(u)]"), [False, others],
+                  "by a key of the caller's")
+        os.utime(other, ns=(2, 2))
+        tap.has(three.do(f"weights.load({other!r}, key='m:1')"), "other contents",
+                "whose contents are what they were")
+        Path(other).write_bytes(b"no")
+        tap.has(three.do(f"weights.load({other!r})"), "is no file of safetensors", "other files are none")
+        Path(path).write_bytes(Path(path).read_bytes()[:-5])
+        tap.has(three.do(f"weights.load({path!r})"), "beyond the end", "nor are those that were cut")
+        alone = Child(broker, GLAKE_SHARE_BROKER="")
+        write(other, "y")
+        tap.equal(alone.do(f"sizes = {sizes!r}; w = weights.load({other!r}); said = [w.shared, sums(w)]"),
+                  [False, others], "without a broker each loads for itself")
+        tap.equal([child.end() for child in (two, three, alone)], [0, 0, 0], "they end as they should")
+    tap.done()
+
+
+main()
