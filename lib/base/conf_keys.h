@@ -300,8 +300,8 @@ GLK_LIVE_KEY(guard, mode, CHOICE, guard_mode, "off", 0, 0, "off,sample,canary,po
 	"With poison also, a block "
 	"is filled when it is freed, with words that differ by address and are no number (NaN) in all formats of floating point, and negative as integers. A kernel "
 	"looks at them before they serve again: a write after the free is found, but for one of a byte that is 0xff already. The next block "
-	"comes with them, so that what is read before it was written shows. Up to 16384 blocks are kept, and a 32nd of the memory of the GPU; they go back when a "
-	"request has no room and by glake_trim. Blocks with a tag or a flag, of a pool of graphs, and those that a "
+	"comes with them, so that what is read before it was written shows. Up to 16384 blocks are kept, with poison a 32nd of the memory of the GPU, else 32MiB and a 32nd of what is live where "
+	"that is less; they go back when a request has no room and by glake_trim. Blocks with a tag or a flag, of a pool of graphs, and those that a "
 	"capture asks for, have none.")
 
 GLK_LIVE_KEY(guard, rate, INT, guard_rate, "1000", 1, 1000000000, "",

@@ -12,9 +12,11 @@
 
 #define PAGE (UINT64_C(2) << 20)
 
-/* Blocks of a kernel for one block of memory, and for all that it looks at. */
-#define BLOCKS_MOST 1024
-#define BLOCKS_ALL  16384
+/* Blocks of a kernel that fills one block of memory, that looks at one, and at all. Of a kernel over 8 GiB each look is an
+ * entry of the host that is read and written: 264 blocks read 3.8 TB/s on an H200, 1056 3.2, 4224 1.5. */
+#define BLOCKS_FILL 1024
+#define BLOCKS_LOOK 256
+#define BLOCKS_ALL  4096
 
 static int find_kernels(struct glk_guard *g)
 {
@@ -167,7 +169,7 @@ int glk_guard_write(struct glk_guard *g, uint64_t addr, uint64_t body, uint32_t 
 	struct glk_guard_range r = {
 		.addr = addr, .body = body, .canary = canary, .secret = g->secret};
 	struct glk_launch launch = {.kernel = g->work.fill,
-		.blocks = body ? parts_of(body, BLOCKS_MOST) : 1,
+		.blocks = body ? parts_of(body, BLOCKS_FILL) : 1,
 		.threads = body ? GLK_GUARD_THREADS : GLK_GUARD_LANES,
 		.args = &r,
 		.size = sizeof(r),
@@ -212,7 +214,7 @@ bool glk_guard_look_queue(struct glk_guard *g, uint64_t from, struct CUstream_st
 		.args = &run,
 		.size = sizeof(run)};
 
-	most = most < BLOCKS_MOST ? most : BLOCKS_MOST;
+	most = most < BLOCKS_LOOK ? most : BLOCKS_LOOK;
 	for (uint64_t i = from; filled && i < g->look_end; i++) {
 		struct glk_guard_look *look = &looks[i % GLK_GUARD_LOOKS];
 

@@ -49,9 +49,12 @@ struct glk_guard_gone {
 	bool ordered;	/* the stream of guard is behind all that used it */
 };
 
-/* Of the memory of the GPU that is kept, and buckets of what may serve again. */
-#define GLK_GUARD_KEPT_PART 32
-#define GLK_GUARD_BUCKETS   4096
+/* What is kept, of what is live and of the memory of the GPU, and bytes more; frees after which that is asked again. And
+ * buckets of what may serve again. */
+#define GLK_GUARD_KEPT_PART  32
+#define GLK_GUARD_KEPT_LEAST (UINT64_C(32) << 20)
+#define GLK_GUARD_KEPT_ASK   64
+#define GLK_GUARD_BUCKETS    4096
 /* Frees after which a kernel looks at what they left, and the most that it looks at. */
 #define GLK_GUARD_BATCH	     512
 #define GLK_GUARD_BATCH_MOST 1024
@@ -91,6 +94,7 @@ struct glk_guard {
 	uint64_t freed;	     /* entries so far */
 	uint64_t kept_first; /* before this one none is kept */
 	uint64_t kept_bytes;
+	uint64_t most, most_until; /* that may be kept, and until which free that holds */
 	uint64_t bucket[GLK_GUARD_BUCKETS]; /* the newest of each, as `older` */
 	uint64_t look_from;		    /* before this one all were looked at */
 	uint32_t unlooked;		    /* frees since a kernel looked at some */

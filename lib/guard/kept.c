@@ -17,9 +17,22 @@ static uint64_t bytes_of(const struct glk_guard_gone *k)
 	return k->was.asked + glk_load_relaxed(&k->was.canary);
 }
 
-static uint64_t most_bytes(const struct glk_guard *g)
+/* What may be kept, which is asked for now and then. Canaries are for jobs that go on: a part of what is live, so that it
+ * is little beside that, and enough for small jobs. What was filled is kept for as long as there is memory. */
+static uint64_t most_bytes(struct glk_guard *g)
 {
-	return g->cache->memory / GLK_GUARD_KEPT_PART;
+	uint64_t most = g->cache->memory / GLK_GUARD_KEPT_PART, may;
+	struct glk_seats sum;
+
+	if (glk_load_relaxed(&g->mode) >= GLK_GUARD_POISON)
+		return most;
+	if (g->freed >= g->most_until) {
+		glk_seats_sum(g->cache, &sum);
+		may = GLK_GUARD_KEPT_LEAST + sum.live / GLK_GUARD_KEPT_PART;
+		g->most = may < most ? may : most;
+		g->most_until = g->freed + GLK_GUARD_KEPT_ASK;
+	}
+	return g->most;
 }
 
 /* ---- Those that may serve again ---- */

@@ -731,6 +731,64 @@ static void beside(const char *const *settings, size_t size)
 	flow_close(ctx, 0);
 }
 
+/* What is suspended has no memory, in each mode. */
+static void suspended(const char *const *settings)
+{
+	struct glake *ctx = open_with(settings);
+	char *p = given(ctx, 3 * MIB);
+
+	is_int(glake_suspend(ctx, 0, NULL), 0, "all is suspended");
+	is_error(kernel(ctx, p, 1), -EINVAL, "INVAL");
+	is_int(glake_resume(ctx, 0, NULL), 0, "  and back");
+	is_int(kernel(ctx, p, 1), 0, "  to be used");
+	glake_free(ctx, p, NULL);
+	flow_close(ctx, 0);
+}
+
+/* A stream that was not told uses a block after its free. */
+static void untold(void)
+{
+	struct glake *ctx = open_with(poison);
+	struct CUstream_st *one, *two;
+	struct glake_finding f;
+	char *p;
+
+	if (glake_stream_new(ctx, 0, &one) || glake_stream_new(ctx, 0, &two))
+		tap_bail("no streams");
+	p = flow_alloc(ctx, 5000, one);
+	is_int(glake_free(ctx, p, one), 0, "freed on its stream");
+	is_int(glake_soft_stream_sync(ctx, 0, one), 0, "  which ends");
+	is_int(glake_soft_fill(ctx, two, p + 72, 7, 5), 0,
+		"a stream that was not told writes");
+	is_int(glake_soft_stream_sync(ctx, 0, two), 0, "  and ends");
+	checked(ctx, -EIO);
+	f = finding(ctx, 0);
+	ok(f.kind == GLAKE_FINDING_AFTER_FREE && f.base == p && f.offset == 72 &&
+			f.bytes == 20,
+		"  %zu bytes at %zu", f.bytes, f.offset);
+	is_int(glake_stream_free(ctx, 0, one), 0, "one ends");
+	is_int(glake_stream_free(ctx, 0, two), 0, "and the other");
+	flow_close(ctx, 0);
+}
+
+/* Canaries are kept for a small part of what is live. */
+static void little(void)
+{
+	struct glake *ctx = open_with(canary);
+	void *live = given(ctx, 640 * MIB), *p[100];
+
+	for (int i = 0; i < 100; i++)
+		p[i] = given(ctx, MIB);
+	for (int i = 0; i < 100; i++)
+		glake_free(ctx, p[i], NULL);
+	ok(flow_stats(ctx, 0).quick <= 57 * MIB && flow_stats(ctx, 0).quick >= 40 * MIB,
+		"of 100 MiB that were freed 32 MiB and a 32nd of what is live are kept: %d",
+		(int)(flow_stats(ctx, 0).quick / MIB));
+	is_int((int64_t)checked(ctx, 0).unchecked, 0, "the others went looked at");
+	glake_free(ctx, live, NULL);
+	flow_close(ctx, 0);
+}
+
 /* What is kept goes back: when there is too much of it, when a request has no room, by a trim, and at the end. */
 static void goes_back(void)
 {
@@ -881,6 +939,11 @@ int main(void)
 	beside(poison, 1000);
 	beside(poison, 300000);
 	beside(poison, 3 * MIB);
+	suspended(canary);
+	suspended(poison);
+	suspended(sample);
+	untold();
+	little();
 	goes_back();
 	streams();
 	report();
