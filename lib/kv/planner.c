@@ -371,6 +371,25 @@ static void send_behind(struct glake_planner *p, uint32_t first, uint64_t bytes)
 	}
 }
 
+/* Layers of who comes next take the room that there is, while nobody waits for it: once there is room for all of it the
+ * link has less to bring. */
+static void bring_some(struct glake_planner *p, uint32_t id)
+{
+	const struct glk_planner_request *r = &p->request[id];
+	uint64_t layers =
+		glk_planner_room(p) / glk_planner_bytes(p, 1, r->prompt + r->tokens);
+
+	if (p->o.policy != GLAKE_PLANNER_LAYERS || p->waits.count)
+		return;
+	for (uint32_t i = 0; i < p->o.layers && layers; i++) {
+		if (layers_of(p, id)[i] != GLK_LAYER_THERE)
+			continue;
+		set(p, id, i, GLK_LAYER_TO_COME);
+		layers--;
+	}
+	charge(p, id);
+}
+
 /* All come back for whom there is memory, who has to end first before the others. */
 static void bring_back(struct glake_planner *p)
 {
@@ -392,6 +411,7 @@ static void bring_back(struct glake_planner *p)
 		if (needs > glk_planner_room(p)) {
 			if (needs <= glk_planner_room(p) + kept_behind(p, id))
 				send_behind(p, id, needs - glk_planner_room(p));
+			bring_some(p, id);
 			return;
 		}
 		come_back(p, id);

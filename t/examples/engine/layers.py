@@ -48,7 +48,7 @@ class Layered(GlakeLayer):
     def prefill(self, layer, q, k, v, parts):
         (slot, _, count), = parts
         # with memory for all that is to come a step needs no page, and waits for nobody who has some
-        self.tried(self.cache.layer_grow, slot, 2 * layer, 2, count if layer < self.away else self.whole[slot])
+        self.tried(self.cache.layer_grow, slot, 2 * layer, 2, count if self.away else self.whole[slot])
         self.most_held = max(self.most_held, glake.stats(0)["reserved"])
         out = super().prefill(layer, q, k, v, parts)
         if layer < self.away:
@@ -78,7 +78,11 @@ class Layered(GlakeLayer):
     def back(self, slot, layer, layers, stream=None):
         for number in range(layer, layer + layers):
             self.moved(self.cache.layer_wait, slot, 2 * number, 2, stream)
-            self.tried(self.cache.layer_grow, slot, 2 * number, 2, self.whole[slot], stream)
+
+    def runs(self, slot):
+        """All layers are back."""
+        self.tried(self.cache.layer_grow, slot, 0, 2 * self.shape.layers, self.whole[slot])
+        self.cache.grow(slot, self.tokens[slot])
 
     def step(self, lengths):
         slots = set(self.running)
@@ -203,8 +207,7 @@ class Planned(Engine):
             self.log.moved += move.layers * move.back
             self.log.late += move.layers * (move.back and now > move.deadline)
             if self.plan.state(move.id)["stage"] == planner.RUNS:
-                slot = self.there[move.id].slot
-                self.cache.cache.grow(slot, self.cache.tokens[slot])
+                self.cache.runs(self.there[move.id].slot)
 
     def prompt(self, life, away, more=0):
         count = len(life.tokens)

@@ -242,6 +242,46 @@ static void layers_leave(void)
 	glake_planner_close(p);
 }
 
+/* Room that suffices for some of the layers is taken while nobody waits for it. */
+static void some_come(void)
+{
+	struct glake_planner *p = open_planner(small);
+	struct glake_planner_copy m = {.sz = sizeof(m)};
+	uint32_t a = come(p, 0, 50, 10, 0), b = come(p, 0, 45, 10, 0), c;
+
+	next(p, 0);
+	glake_planner_done(p, 50 * MS);
+	is_int(next(p, 50 * MS).away, 2, "two layers of the other leave");
+	glake_planner_done(p, 95 * MS);
+	is_int(glake_planner_moved(p, 100 * MS, b, 0, 2, 0), 0, "they have left");
+	is_int(stage(p, b), GLAKE_PLANNER_AWAY, "all of it has no room");
+	is_int(glake_planner_move(p, 100 * MS, &m), 0, "but a layer has");
+	ok(m.id == b && m.layer == 0 && m.layers == 1 && m.back, "which comes");
+	is_int(glake_planner_move(p, 100 * MS, &m), -EAGAIN, "and no other");
+	is_int((int64_t)used(p), 240 + 3 * 46, "it has that memory");
+	is_int(glake_planner_moved(p, 110 * MS, b, 0, 1, 0), 0, "it has come");
+	is_int(stage(p, b), GLAKE_PLANNER_AWAY, "which is not enough to run");
+	c = come(p, 110 * MS, 20, 10, 0);
+	is_int(next(p, 110 * MS).batch[0], a, "the first runs");
+	for (int i = 0; i < 2; i++) {
+		is_int(glake_planner_move(p, 110 * MS, &m), 0, "for a third one");
+		ok(m.id == b && !m.back, "layers that wait make room");
+		is_int(glake_planner_moved(p, 115 * MS, b, m.layer, m.layers, 0), 0,
+			"which they have");
+	}
+	glake_planner_done(p, 120 * MS);
+	is_int(glake_planner_move(p, 130 * MS, &m), -EAGAIN,
+		"and while it waits nobody else takes it");
+	is_int(next(p, 130 * MS).id, c, "so it is computed");
+	glake_planner_done(p, 150 * MS);
+	glake_planner_end(p, 150 * MS, c);
+	glake_planner_end(p, 150 * MS, a);
+	is_int(glake_planner_move(p, 150 * MS, &m), 0, "with room for all");
+	ok(m.id == b && m.back, "the rest comes");
+	is_int(stage(p, b), GLAKE_PLANNER_COMES, "to run");
+	glake_planner_close(p);
+}
+
 /* Nobody is let in for whom another would have to break its promise; it is as soon as that has the time. */
 static void promises(void)
 {
@@ -336,8 +376,9 @@ static void longer(void)
 	for (int i = 0; i < 2; i++) {
 		is_int(glake_planner_move(p, 120 * MS, &m), 0, "all layers");
 		ok(m.layers == 4 && !m.back, "are to go");
-		is_int(glake_planner_moved(p, 130 * MS, m.id, 0, 4, 0), 0, "they have");
 	}
+	is_int(glake_planner_moved(p, 130 * MS, a, 0, 4, 0), 0, "they have");
+	is_int(glake_planner_moved(p, 130 * MS, b, 0, 4, 0), 0, "of both");
 	is_int(stage(p, a), GLAKE_PLANNER_COMES,
 		"the first comes back, with room for more");
 	is_int(glake_planner_move(p, 130 * MS, &m), 0, "its layers");
@@ -657,6 +698,7 @@ int main(void)
 	options();
 	requests();
 	layers_leave();
+	some_come();
 	promises();
 	hopeless();
 	learns();
