@@ -45,6 +45,7 @@ static int begin(struct convert *job, char *message, size_t size)
 		header.end_ns = GLAKE_TRACE_NEVER;
 	if (job->to_ours && !job->output.path) {
 		job->wants_file = true;
+		snprintf(message, size, "a file is wanted");
 		return -ESPIPE;
 	}
 	/* our own format can hold them all */
