@@ -45,7 +45,8 @@ enum source { LISTENER, SIGNALS, CONNECTION, PROCESS };
 
 struct peer {
 	bool lives;
-	bool broken;	 /* its connection is to be closed */
+	bool broken;	 /* its connection is to be closed, */
+	bool *trouble;	 /* of which there is one at least then */
 	uint32_t turn;	 /* of its place, so that no event meets another one there */
 	uint32_t client; /* of the books; 0: it has not said HELLO */
 	int conn, bell, pidfd; /* -1: none, or none any more */
@@ -64,7 +65,7 @@ struct broker {
 	struct glk_shelf *shelf;
 	int epoll, listener, signals;
 	char path[PATH_MAX]; /* "": it is another's */
-	bool ends;
+	bool ends, trouble;
 	int64_t died; /* when a process ended that held memory */
 	uint32_t last, nameless;
 	uint32_t owner[GLK_BOOKS_CLIENTS + 1]; /* the peer of a client */
@@ -90,12 +91,17 @@ static void close_fd(int *fd)
 	*fd = -1;
 }
 
+static void fail(struct peer *p)
+{
+	p->broken = *p->trouble = true;
+}
+
 /* ---- What is said to clients: one that does not take it tells what it holds when it comes again ---- */
 
 static void send_to(struct peer *p, int fd, uint32_t kind, const void *body, size_t size)
 {
 	if (glk_wire_send(fd, kind, body, size, NULL, 0, 0))
-		p->broken = true;
+		fail(p);
 }
 
 static void refuse(struct peer *p, int fd, int err, const char *text)
@@ -233,6 +239,7 @@ static void greet(struct broker *b)
 	b->last = id > b->last ? id : b->last;
 	p = &b->peer[id];
 	*p = (struct peer){.lives = true,
+		.trouble = &b->trouble,
 		.turn = p->turn + 1,
 		.conn = fd,
 		.bell = -1,
@@ -303,12 +310,12 @@ static void take_hello(
 
 	if (hello->version != GLK_BROKER_VERSION) {
 		refuse(p, p->conn, -EPROTO, "the broker is of another version");
-		p->broken = true;
+		fail(p);
 		return;
 	}
 	if (p->client || frame->length != sizeof(*hello) || frame->count != 1 ||
 		!hello->gpus || hello->gpus > GLK_BROKER_GPUS) {
-		p->broken = true;
+		fail(p);
 		return;
 	}
 	p->bell = frame->fd[0];
@@ -322,7 +329,7 @@ static void take_hello(
 	p->client = glk_books_join(b->books);
 	if (!p->client) {
 		refuse(p, p->conn, -ENOSPC, "the broker has too many clients");
-		p->broken = true;
+		fail(p);
 		return;
 	}
 	b->nameless--;
@@ -334,7 +341,7 @@ static void take_hello(
 	if (err) {
 		refuse(p, p->conn, err, "the broker has too many GPUs");
 		leave_books(b, p, now);
-		p->broken = true;
+		fail(p);
 		return;
 	}
 	send_to(p, p->conn, GLK_BROKER_WELCOME, &welcome, sizeof(welcome));
@@ -364,7 +371,7 @@ static void take_want(
 
 	if (frame->length != sizeof(*want) || want->gpu >= p->gpus || !want->least ||
 		frame->count != (waits ? 1u : 0u) || want->wait_ns > INT64_MAX - now) {
-		p->broken = true;
+		fail(p);
 		return;
 	}
 	if (waits) {
@@ -384,12 +391,12 @@ static void take_bytes(
 	const struct glk_broker_bytes *bytes = (const void *)frame->body;
 
 	if (frame->length != sizeof(*bytes) || frame->count || bytes->gpu >= p->gpus)
-		p->broken = true;
+		fail(p);
 	else if (frame->kind == GLK_BROKER_TOLD)
 		glk_books_told(b->books, p->client, p->gpu[bytes->gpu], now);
-	else
-		p->broken |= glk_books_give(b->books, p->client, p->gpu[bytes->gpu],
-				     bytes->bytes, now) != 0;
+	else if (glk_books_give(
+			 b->books, p->client, p->gpu[bytes->gpu], bytes->bytes, now))
+		fail(p);
 }
 
 static const char *why_not(int err)
@@ -421,7 +428,7 @@ static void take_item(
 				said->page >
 					glk_books_gpu_get(b->books, p->gpu[said->gpu])
 						.total))) {
-		p->broken = true;
+		fail(p);
 		return;
 	}
 	item = (struct glk_shelf_item){.uid = p->who.uid,
@@ -456,7 +463,7 @@ static void take_item(
 		send_to(p, p->conn, GLK_BROKER_DONE, NULL, 0);
 	else if (glk_wire_send(p->conn, GLK_BROKER_FOUND, &found, sizeof(found), &item.fd,
 			 1, 0))
-		p->broken = true;
+		fail(p);
 }
 
 static void write_client(
@@ -550,7 +557,7 @@ static void tell_all(struct broker *b, struct peer *p)
 		close(copy);
 	}
 	if (err || glk_wire_send(p->conn, GLK_BROKER_TEXT, NULL, 0, &fd, 1, 0))
-		p->broken = true;
+		fail(p);
 	close_fd(&fd);
 }
 
@@ -562,7 +569,7 @@ static void take_frame(struct broker *b, struct peer *p, int64_t now)
 	if (err == -EAGAIN)
 		return;
 	if (err) {
-		p->broken = true;
+		fail(p);
 		return;
 	}
 	if (frame.kind == GLK_BROKER_HELLO)
@@ -570,7 +577,7 @@ static void take_frame(struct broker *b, struct peer *p, int64_t now)
 	else if (frame.kind == GLK_BROKER_LIST)
 		tell_all(b, p);
 	else if (!p->client)
-		p->broken = true;
+		fail(p);
 	else if (frame.kind == GLK_BROKER_WANT)
 		take_want(b, p, &frame, now);
 	else if (frame.kind == GLK_BROKER_GIVE || frame.kind == GLK_BROKER_TOLD)
@@ -581,7 +588,7 @@ static void take_frame(struct broker *b, struct peer *p, int64_t now)
 	else if (frame.kind == GLK_BROKER_BYE)
 		drop(b, p, now);
 	else
-		p->broken = true;
+		fail(p);
 	glk_wire_frame_close(&frame);
 }
 
@@ -608,6 +615,7 @@ static void attend(struct broker *b, uint64_t what, int64_t now)
 static void sweep(struct broker *b, int64_t now)
 {
 	b->nameless = 0;
+	b->trouble = false;
 	for (uint32_t id = 1; id <= b->last; id++) {
 		struct peer *p = &b->peer[id];
 
@@ -634,12 +642,16 @@ static int until(struct broker *b, int64_t due)
 static void serve(struct broker *b)
 {
 	struct epoll_event events[EVENTS];
+	int64_t due;
+	int count;
 
 	while (!b->ends) {
-		int64_t due = glk_books_due(b->books, glk_clock_ns());
-		int count;
-
-		sweep(b, glk_clock_ns());
+		if (b->trouble || b->nameless)
+			sweep(b, glk_clock_ns());
+		due = glk_books_due(b->books, glk_clock_ns());
+		/* what follows from one that has gone may be that another one has */
+		if (b->trouble)
+			continue;
 		count = epoll_wait(b->epoll, events, EVENTS, until(b, due));
 		for (int i = 0; i < count; i++)
 			attend(b, events[i].data.u64, glk_clock_ns());
