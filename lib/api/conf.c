@@ -16,6 +16,7 @@
 #include "base/sized.h"
 #include "driver/driver.h"
 #include "guard/guard.h"
+#include "share/publish.h"
 #include "soft/open.h"
 #include "watch/watch.h"
 
@@ -61,6 +62,7 @@ int glake_conf_key_get(size_t index, struct glake_conf_key *ret_key)
 static const struct glk_conf_form forms[] = {
 	{GLK_CONF_driver_fault, glk_drv_fault_check},
 	{GLK_CONF_io_lend, glk_io_lend_check},
+	{GLK_CONF_share_broker, glk_lessee_check},
 	{GLK_CONF_trace_file, glk_trace_name_check},
 	{0},
 };

@@ -631,20 +631,25 @@ static void *help(void *arg)
 
 /* ---- Its life ---- */
 
-static int find_path(struct glk_lessee *l)
+int glk_lessee_check(const char *path)
+{
+	if (!*path || *path == '/' || !strcmp(path, "user"))
+		return 0;
+	return glk_error(-EINVAL, GLAKE_ERROR_CONFIG,
+		"'%s' is no socket of a broker; right is a path from / on, user, or nothing",
+		path);
+}
+
+static void find_path(struct glk_lessee *l)
 {
 	const char *given = l->conf->share_broker;
 
-	if (!strcmp(given, "user")) {
-		glk_wire_room_path(l->path, sizeof(l->path) - sizeof(GLK_BROKER_SOCKET));
-		strcat(l->path, "/" GLK_BROKER_SOCKET);
-		return 0;
+	if (strcmp(given, "user")) {
+		snprintf(l->path, sizeof(l->path), "%s", given);
+		return;
 	}
-	snprintf(l->path, sizeof(l->path), "%s", given);
-	if (*given == '/')
-		return 0;
-	return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
-		"share.broker is '%s': a path from / on, or user, is right", given);
+	glk_wire_room_path(l->path, sizeof(l->path) - sizeof(GLK_BROKER_SOCKET));
+	strcat(l->path, "/" GLK_BROKER_SOCKET);
 }
 
 int glk_lessee_new(struct glk_pool *pool, const struct glk_conf *conf,
@@ -666,11 +671,7 @@ int glk_lessee_new(struct glk_pool *pool, const struct glk_conf *conf,
 	l->trim = trim;
 	l->of = of;
 	l->conn = l->bell = l->wake = -1;
-	err = find_path(l);
-	if (err) {
-		glk_region_free(l, sizeof(*l));
-		return err;
-	}
+	find_path(l);
 	if (getrandom(&l->self, sizeof(l->self), 0) != sizeof(l->self))
 		l->self = (uint64_t)glk_clock_ns() ^ (uint64_t)getpid() << 40;
 	glk_lock_init(&l->lock, GLK_RANK_NODE);

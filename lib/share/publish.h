@@ -20,7 +20,9 @@ struct glk_shared {
 	bool attached;
 };
 
-/* lease.c: a question about a name, and its answer. 0; -EAGAIN, the broker is away; as the broker refuses it. With a
+/* lease.c: whether a text is one of share.broker. 0, or -EINVAL and a record. */
+int glk_lessee_check(const char *path);
+/* A question about a name, and its answer. 0; -EAGAIN, the broker is away; as the broker refuses it. With a
  * record. */
 int glk_lessee_item(struct glk_lessee *lessee, uint32_t kind,
 	const struct glk_broker_item *item, const int *fd, struct glk_wire_frame *frame);

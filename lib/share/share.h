@@ -102,7 +102,7 @@ struct glk_lessee;
 struct glk_conf;
 typedef void (*glk_lessee_trim_fn)(void *of, int device, uint64_t bytes);
 
-/* 0, and NULL where share.broker is not set; -ENOMEM, -EINVAL (a path that is none). */
+/* 0, and NULL where share.broker is not set; -ENOMEM. */
 int glk_lessee_new(struct glk_pool *pool, const struct glk_conf *conf,
 	glk_lessee_trim_fn trim, void *of, struct glk_lessee **ret_lessee);
 void glk_lessee_stop(struct glk_lessee *lessee);

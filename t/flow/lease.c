@@ -74,9 +74,9 @@ static void test_away(void)
 	size_t size;
 	void *ptr;
 
+	tap_expect_log(2);
 	is_int(glake_open(&options, &none), -EINVAL, "a broker that is no path");
 	ctx = flow_open(settings);
-	tap_expect_log(1);
 	is_int(glake_alloc(ctx, 0, MIB, NULL, 0, &ptr), -ENOMEM,
 		"without its broker it has nothing");
 	has_str(flow_error().text, "is away", "which the record says");
