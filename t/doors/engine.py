@@ -93,7 +93,8 @@ def check_layers():
     tap.has(said, "equal tokens and layers", "a long prompt with the memory of a few layers")
     tap.ok(told.get("prompt", {}).get("layers", {}).get("held_most", 1 << 40) * 5 <= told.get("prompt", {}).get("whole", {}).get("held_most", 0),
            "which is a fifth at the most", told.get("prompt"))
-    said, told = ran("--layers", "--only", "burst", "--dtype", "float64", GLAKE_DRIVER_FAULT="copy:every=5:err=EIO")
+    said, told = ran("--layers", "--only", "burst", "--dtype", "float64", "--burst-memory", "24MiB", "--prompts", "128", "512", "--outputs",
+                     "24", "40", GLAKE_DRIVER_FAULT="copy:every=5:err=EIO")
     row = told.get("burst", {})
     tap.ok(row.get("tokens") is True and row.get("rows", {}).get("layers", {}).get("copies_failed", 0) > 0,
            "where copies fail they are tried again: equal tokens", row, said)
