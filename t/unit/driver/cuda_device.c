@@ -19,7 +19,7 @@ static void whole(void)
 	is_int(info.caps,
 		GLAKE_CAP_VMM | GLAKE_CAP_FD | GLAKE_CAP_FABRIC | GLAKE_CAP_RDMA |
 			GLAKE_CAP_DMABUF | GLAKE_CAP_HOST_NUMA | GLAKE_CAP_MANAGED,
-		"all capabilities but PAGEABLE");
+		"all capabilities but PAGEABLE and MPS");
 	ok(!info.free_valid, "free memory is not known");
 	is_int(fake->retains, 0, "because no context was made");
 }

@@ -164,6 +164,7 @@ static glk_cu_result fake_cuDeviceGetAttribute(
 		*value = !fake.no_sharing;
 		break;
 	case GLK_CU_ATTR_PAGEABLE:
+	case GLK_CU_ATTR_MPS:
 		*value = 0;
 		break;
 	default:
