@@ -29,10 +29,32 @@
 #define TOTAL (1000 * MIB)
 
 static struct shared {
-	_Atomic uint64_t held[MOST];
-	_Atomic bool counts[MOST]; /* it lives, and nobody is about to kill it */
+	/* The version of what follows, the bytes that it counts, and whether it does so no more. */
+	_Atomic uint64_t word[MOST];
 	_Atomic uint64_t grants, refusals, twice, broken;
 } * shared;
+
+#define GONE UINT64_C(1)
+
+static uint64_t held_of(uint64_t word)
+{
+	return word >> 1 & 0x7fffffff;
+}
+
+static uint64_t held(int i)
+{
+	return held_of(atomic_load(&shared->word[i]));
+}
+
+static void count(int i, int64_t bytes)
+{
+	uint64_t old = atomic_load(&shared->word[i]), new;
+
+	do {
+		new = ((old >> 32) + 1) << 32 | (held_of(old) + (uint64_t)bytes) << 1 |
+			(old & GONE);
+	} while (!atomic_compare_exchange_weak(&shared->word[i], &old, new));
+}
 
 static char path[108];
 static int clients = 100;
@@ -76,15 +98,34 @@ static void come(int me, uint64_t seed)
 		_exit(2);
 }
 
-static void look(void)
+/* Others go on meanwhile: only what is the same in two passes was so at one time. */
+static uint64_t sum_of(bool *ret_same)
 {
+	static uint64_t seen[MOST];
 	uint64_t sum = 0;
 
-	for (int i = 0; i < clients; i++)
-		sum += atomic_load(&shared->counts[i]) ? atomic_load(&shared->held[i])
-						       : 0;
-	if (sum > TOTAL)
-		atomic_fetch_add(&shared->twice, 1);
+	*ret_same = true;
+	for (int pass = 0; pass < 2; pass++) {
+		for (int i = 0; i < clients; i++) {
+			uint64_t word = atomic_load(&shared->word[i]);
+
+			if (pass)
+				*ret_same &= word == seen[i];
+			else
+				sum += word & GONE ? 0 : held_of(word);
+			seen[i] = word;
+		}
+	}
+	return sum;
+}
+
+static void look(void)
+{
+	bool same = false;
+
+	for (int i = 0; i < 100 && !same && sum_of(&same) > TOTAL; i++)
+		if (same)
+			atomic_fetch_add(&shared->twice, 1);
 }
 
 static void take(int me, uint64_t *seed)
@@ -116,7 +157,7 @@ static void take(int me, uint64_t *seed)
 	if (frame.kind != GLK_BROKER_GRANTED || granted.bytes < want.least ||
 		granted.bytes > want.like)
 		atomic_fetch_add(&shared->broken, 1);
-	atomic_fetch_add(&shared->held[me], granted.bytes);
+	count(me, (int64_t)granted.bytes);
 	atomic_fetch_add(&shared->grants, 1);
 	look();
 }
@@ -125,7 +166,7 @@ static void give(int me, uint64_t bytes)
 {
 	struct glk_broker_bytes given = {.bytes = bytes};
 
-	atomic_fetch_sub(&shared->held[me], bytes);
+	count(me, -(int64_t)bytes);
 	say(GLK_BROKER_GIVE, &given, sizeof(given), NULL);
 }
 
@@ -139,7 +180,7 @@ static void hear(int me, uint64_t *seed)
 		if (!seed_below(seed, 8))
 			continue;
 		if (seed_below(seed, 2))
-			give(me, atomic_load(&shared->held[me]) / 2);
+			give(me, held(me) / 2);
 		say(GLK_BROKER_TOLD, &none, sizeof(none), NULL);
 	}
 }
@@ -153,14 +194,14 @@ static void client(int me, uint64_t seed)
 		if (seed_below(&seed, 3))
 			take(me, &seed);
 		else
-			give(me, seed_below(&seed, atomic_load(&shared->held[me]) + 1));
+			give(me, seed_below(&seed, held(me) + 1));
 		usleep((useconds_t)seed_below(&seed, 20000));
 		if (seed_below(&seed, 50))
 			continue;
 		/* all goes, or with it who has it */
 		if (seed_below(&seed, 2))
-			give(me, atomic_load(&shared->held[me]));
-		atomic_store(&shared->counts[me], false);
+			give(me, held(me));
+		atomic_fetch_or(&shared->word[me], GONE);
 		say(GLK_BROKER_BYE, NULL, 0, NULL);
 		_exit(0);
 	}
@@ -208,8 +249,7 @@ static pid_t start(int i, uint64_t *seed)
 	uint64_t own = seed_next(seed);
 	pid_t pid;
 
-	atomic_store(&shared->held[i], 0);
-	atomic_store(&shared->counts[i], true);
+	atomic_store(&shared->word[i], ((atomic_load(&shared->word[i]) >> 32) + 1) << 32);
 	pid = fork();
 	if (!pid)
 		client(i, own | 1);
@@ -253,7 +293,7 @@ int main(void)
 
 		if (!early && glk_clock_ns() > first)
 			early = broker_kib(broker);
-		atomic_store(&shared->counts[i], false);
+		atomic_fetch_or(&shared->word[i], GONE);
 		kill(pid[i], SIGKILL);
 		kills++;
 		while ((gone = waitpid(-1, &status, WNOHANG)) > 0) {
