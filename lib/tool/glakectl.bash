@@ -108,7 +108,7 @@ _glakectl()
 		_glakectl_offer -W "$(grep -o '\[[a-z]*[] ]' <<<"$kind" | tr -d '[] ')" -- "$text"
 		more=("${COMPREPLY[@]}") COMPREPLY=()
 		case $kind in
-		*FILE* | *TRACE*) _glakectl_argument FILE "$text" ;;
+		*FILE* | *TRACE* | *PROGRAM*) _glakectl_argument FILE "$text" ;;
 		*KEY*) _glakectl_argument KEY "$text" ;;
 		*PID*) _glakectl_argument PID "$text" ;;
 		esac

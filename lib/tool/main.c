@@ -20,6 +20,7 @@ static const struct command {
 } commands[] = {
 	{"info", glk_tool_info, "",
 		"show version, driver, GPUs, NUMA nodes, configuration"},
+	{"run", glk_tool_run, "", "run a program whose GPU memory comes from glake"},
 	{"doctor", NULL, "doctor", "say whether this machine is fit for glake"},
 	{"replay", glk_tool_replay, "", "replay allocation traces through the library"},
 	{"trace", NULL, "trace", "show, convert and cut allocation traces"},

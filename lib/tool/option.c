@@ -17,11 +17,15 @@
 
 #define WORD_MAX 32 /* of a word that is misspelt */
 
-/* Makes the short form ":hqV..." that getopt wants from the table of long options. */
-static void short_options(const struct option *options, char *buffer, size_t size)
+/* Makes the short form ":hqV..." that getopt wants from the table of long options; with a '+' in front
+ * they end where another word comes. */
+static void short_options(
+	const struct option *options, bool before, char *buffer, size_t size)
 {
 	size_t at = 0;
 
+	if (before)
+		buffer[at++] = '+';
 	buffer[at++] = ':';
 	for (; options->name && at + 3 < size; options++) {
 		if (options->val <= ' ' || options->val > '~')
@@ -89,12 +93,12 @@ static void say_unknown(
 		glk_tool_usage(command, "unknown option '%s'", typed);
 }
 
-int glk_tool_option(int argc, char **argv, const struct option *options)
+static int next_option(int argc, char **argv, const struct option *options, bool before)
 {
 	char shorts[64];
 	int c;
 
-	short_options(options, shorts, sizeof(shorts));
+	short_options(options, before, shorts, sizeof(shorts));
 	opterr = 0;
 	c = getopt_long(argc, argv, shorts, options, NULL);
 	if (c == ':')
@@ -107,6 +111,16 @@ int glk_tool_option(int argc, char **argv, const struct option *options)
 	else if (c == '?')
 		glk_tool_usage(argv[0], "unknown option '-%c'", optopt);
 	return c == ':' ? '?' : c;
+}
+
+int glk_tool_option(int argc, char **argv, const struct option *options)
+{
+	return next_option(argc, argv, options, false);
+}
+
+int glk_tool_option_before(int argc, char **argv, const struct option *options)
+{
+	return next_option(argc, argv, options, true);
 }
 
 static int set_driver(

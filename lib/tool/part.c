@@ -78,6 +78,29 @@ int glk_tool_become(const char *part, char **argv)
 	return GLK_TOOL_FAILED;
 }
 
+bool glk_tool_find_library(const char *name, char path[PATH_MAX])
+{
+	/* of a build folder, where it is installed, of t/gpu/bundle and a wheel */
+	static const char *const places[] = {"../front", GLK_TOOL_LIBS, "../lib"};
+	char here[PATH_MAX];
+
+	find_here(here);
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+		bool whole = places[i][0] == '/';
+		int length = snprintf(path, PATH_MAX, "%s%s%s/%s", whole ? "" : here,
+			whole ? "" : "/", places[i], name);
+		char *real =
+			length > 0 && length < PATH_MAX ? realpath(path, NULL) : NULL;
+
+		if (real) {
+			snprintf(path, PATH_MAX, "%s", real);
+			free(real);
+			return true;
+		}
+	}
+	return false;
+}
+
 /* The first of these places that has the package; "": Python has to know one. */
 static void find_package(const char *here, char *ret_folder)
 {

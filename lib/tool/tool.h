@@ -6,6 +6,7 @@
  * What the commands of glakectl share: exit statuses, messages, opening a context, and the
  * end of a report. Reports go to stdout, everything else to stderr.
  */
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -33,6 +34,7 @@ int glk_tool_check(int argc, char **argv);
 int glk_tool_map(int argc, char **argv);
 int glk_tool_ps(int argc, char **argv);
 int glk_tool_replay(int argc, char **argv);
+int glk_tool_run(int argc, char **argv);
 int glk_tool_stat(int argc, char **argv);
 int glk_tool_top(int argc, char **argv);
 int glk_tool_trace(int argc, char **argv);
@@ -57,6 +59,8 @@ int glk_tool_run_python(
 	const char *module, const char *word, int in, pid_t *ret_pid, int *ret_out);
 /* What glakectl does first: its parts and modules are told where it lies. 0, or 1 after a message. */
 int glk_tool_here(void);
+/* The path of a library that lies where glakectl's build or installation has it. */
+bool glk_tool_find_library(const char *name, char path[PATH_MAX]);
 int glk_tool_part(const struct glk_tool_command *commands, int argc, char **argv);
 
 /* "glakectl: " and the text as one line on stderr. */
@@ -71,6 +75,8 @@ int glk_tool_usage(const char *command, const char *format, ...)
  * message has been printed. `argv[0]` names the command.
  */
 int glk_tool_option(int argc, char **argv, const struct option *options);
+/* Likewise, of those before the first other word alone: what follows is somebody else's. */
+int glk_tool_option_before(int argc, char **argv, const struct option *options);
 
 /* Of a name and the best one so far, or NULL, what a misspelt word may have been meant to be. */
 const char *glk_tool_nearest(const char *word, const char *name, const char *best);

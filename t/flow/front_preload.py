@@ -75,12 +75,14 @@ def watched():
 def words():
     _, wrote = said("info", "preload-routes", "proc2", GLAKE_LOG_LEVEL="info")
     has(wrote, "preload: GPU 0: memory comes from glake", "it says that it serves")
-    has(wrote, "hooked by dlsym: cuGetProcAddress_v2\n", "it says what it hooked, and how")
-    has(wrote, "hooked by cuGetProcAddress: ", "in both ways")
     has(wrote, "GPU 0: 17 blocks given, 17 taken back, ", "and how much that was")
+    ok("hooked" not in wrote, "and no more", wrote)
     ok(all(row.startswith("glake[") for row in wrote.splitlines()), "in the library's manner", wrote)
-    _, wrote = said("info, by symbol", "preload-linked", "symbol", GLAKE_LOG_LEVEL="info")
-    has(wrote, "hooked by symbol: cuMemAlloc_v2 ", "and by symbol")
+    _, wrote = said("debug, by symbol", "preload-linked", "symbol", GLAKE_LOG_LEVEL="debug")
+    has(wrote, "hooked by symbol: cuMemAlloc_v2 ", "it says what it hooked")
+    _, wrote = said("debug, by cuGetProcAddress", "preload-routes", "proc2", GLAKE_LOG_LEVEL="debug")
+    has(wrote, "hooked by dlsym: cuGetProcAddress_v2\n", "and how")
+    has(wrote, "hooked by cuGetProcAddress: ", "in both ways")
     _, wrote = said("debug", "preload-routes", "dlsym", GLAKE_LOG_LEVEL="debug")
     has(wrote, "preload: dlsym: cuMemAlloc_v2\n", "each look-up, where asked for")
     own = run("preload-two", "alone", GLAKE_LOG_LEVEL="debug")
@@ -97,9 +99,9 @@ def settings():
                         GLAKE_LOG_LEVEL="info")
     equal([under[key] for key in OURS], [8, 0, 1, 9, 0], "  plain memory is the driver's")
     has(wrote, "but for that of cuMemAlloc", "  and it says so")
-    _, wrote = said("events", "preload-routes", GLAKE_PRELOAD_EVENTS="yes", GLAKE_LOG_LEVEL="info")
+    _, wrote = said("events", "preload-routes", GLAKE_PRELOAD_EVENTS="yes", GLAKE_LOG_LEVEL="debug")
     has(wrote, " cuEventRecord ", "  are hooked")
-    _, wrote = said("no events", "preload-routes", GLAKE_LOG_LEVEL="info")
+    _, wrote = said("no events", "preload-routes", GLAKE_LOG_LEVEL="debug")
     ok("cuEventRecord" not in wrote, "  are not", wrote)
     under, wrote = said("a bad value", "preload-routes", GLAKE_PRELOAD_FREE="never",
                         GLAKE_LOG_LEVEL="warning")
@@ -132,7 +134,7 @@ def file():
     has(wrote, "but for that of cuMemAlloc", "  and it says so, as the file asks")
     for route in ("dlsym", "proc2"):
         _, wrote = from_file(f"[preload] events, {route}", "[preload]\nevents = yes\n",
-                             route, GLAKE_LOG_LEVEL="info")
+                             route, GLAKE_LOG_LEVEL="debug")
         has(wrote, " cuEventRecord ", "  are hooked")
     under, _ = from_file("environment over file", "[preload]\nfree = stream\n",
                          GLAKE_PRELOAD_FREE="sync")

@@ -20,19 +20,20 @@ static void report_route(enum glk_preload_route route, const char *how)
 		if (!(glk_preload_routes(i) & route))
 			continue;
 		if (used + strlen(name) + 2 > sizeof(names)) {
-			glk_preload_log(GLAKE_LOG_INFO, "hooked %s:%s", how, names);
+			glk_preload_log(GLAKE_LOG_DEBUG, "hooked %s:%s", how, names);
 			used = 0;
 		}
 		used += (size_t)snprintf(names + used, sizeof(names) - used, " %s", name);
 	}
 	if (used)
-		glk_preload_log(GLAKE_LOG_INFO, "hooked %s:%s", how, names);
+		glk_preload_log(GLAKE_LOG_DEBUG, "hooked %s:%s", how, names);
 }
 
-/* Says what was hooked, and what went through the library. */
+/* Says what was hooked, and what went through the library; nothing in a program that looked for no driver. */
 static void report(void)
 {
 	struct glk_preload_seat *seat;
+	bool reached = false, served = false;
 
 	if (glk_preload_log_level() < GLAKE_LOG_INFO)
 		return;
@@ -41,9 +42,16 @@ static void report(void)
 	report_route(GLK_PRELOAD_BY_PROC, "by cuGetProcAddress");
 	for (int i = 0; i < GLK_PRELOAD_GPUS_MAX; i++) {
 		seat = glk_preload_seat_at(i);
-		if (seat)
-			glk_preload_report_seat(seat);
+		if (!seat)
+			continue;
+		served = true;
+		glk_preload_report_seat(seat);
 	}
+	for (int i = 0; i < GLK_PRELOAD_COUNT; i++)
+		reached |= glk_preload_routes(i) != 0;
+	if (reached && !served)
+		glk_preload_log(GLAKE_LOG_INFO,
+			"the driver was looked for, and no GPU's memory asked for");
 }
 
 /*
