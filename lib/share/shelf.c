@@ -7,12 +7,9 @@
 #include <errno.h>
 #include <string.h>
 
-#define WORDS ((GLK_BOOKS_CLIENTS + 64) / 64)
-
 struct place {
 	bool lives;
 	struct glk_shelf_item item;
-	uint64_t user[WORDS]; /* a bit a client */
 };
 
 struct glk_shelf {
@@ -20,6 +17,8 @@ struct glk_shelf {
 	void (*close)(int fd);
 	uint32_t last;
 	struct place place[GLK_SHELF_ITEMS + 1]; /* the first is none */
+	/* that a client has one */
+	uint32_t times[GLK_BOOKS_CLIENTS + 1][GLK_SHELF_ITEMS + 1];
 };
 
 struct glk_shelf *glk_shelf_new(struct glk_books *books, void (*close)(int fd))
@@ -72,15 +71,14 @@ static struct place *take(struct glk_shelf *shelf, const struct glk_shelf_item *
 	return &shelf->place[i];
 }
 
-static bool has(const struct place *p, uint32_t client)
+static uint32_t *times(struct glk_shelf *shelf, const struct place *p, uint32_t client)
 {
-	return p->user[client / 64] >> client % 64 & 1;
+	return &shelf->times[client][p - shelf->place];
 }
 
-static void add_user(struct place *p, uint32_t client)
+static void add_user(struct glk_shelf *shelf, struct place *p, uint32_t client)
 {
-	p->item.users += !has(p, client);
-	p->user[client / 64] |= UINT64_C(1) << client % 64;
+	p->item.users += !(*times(shelf, p, client))++;
 }
 
 static void charge(struct glk_shelf *shelf, const struct place *p, bool on, int64_t now)
@@ -99,7 +97,7 @@ int glk_shelf_put(struct glk_shelf *shelf, uint32_t client,
 		if (!again || p->item.stamp != item->stamp ||
 			p->item.page != item->page || p->item.length != item->length)
 			return -EEXIST;
-		add_user(p, client);
+		add_user(shelf, p, client);
 		if (pays && !p->item.payer) {
 			p->item.payer = client;
 			charge(shelf, p, false, now);
@@ -116,7 +114,7 @@ int glk_shelf_put(struct glk_shelf *shelf, uint32_t client,
 		return -ENOSPC;
 	p->item.writer = p->item.users = 0;
 	p->item.payer = pays ? client : 0;
-	add_user(p, client);
+	add_user(shelf, p, client);
 	if (!pays)
 		charge(shelf, p, true, now);
 	return 0;
@@ -137,7 +135,7 @@ int glk_shelf_get(struct glk_shelf *shelf, uint32_t client,
 		return !p || p->item.writer == client ? -ENOENT : -EAGAIN;
 	if (wanted->stamp && wanted->stamp != p->item.stamp)
 		return -EEXIST;
-	add_user(p, client);
+	add_user(shelf, p, client);
 	*ret_item = p->item;
 	return 0;
 }
@@ -148,9 +146,9 @@ static void leave(struct glk_shelf *shelf, struct place *p, uint32_t client, int
 		p->lives = false;
 		return;
 	}
-	if (p->item.writer || !has(p, client))
+	if (p->item.writer || !*times(shelf, p, client))
 		return;
-	p->user[client / 64] &= ~(UINT64_C(1) << client % 64);
+	*times(shelf, p, client) = 0;
 	p->item.users--;
 	/* whoever maps it keeps it, and so does the descriptor here */
 	if (p->item.payer == client && p->item.users)
@@ -171,7 +169,11 @@ void glk_shelf_end(struct glk_shelf *shelf, uint32_t client,
 	struct place *p = find(shelf, wanted);
 
 	/* the publisher's memory is its own as long as it is there */
-	if (p && p->item.payer != client)
+	if (!p || p->item.payer == client)
+		return;
+	if (*times(shelf, p, client) > 1)
+		--*times(shelf, p, client);
+	else
 		leave(shelf, p, client, now);
 }
 

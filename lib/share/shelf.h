@@ -50,7 +50,7 @@ int glk_shelf_put(struct glk_shelf *shelf, uint32_t client,
  */
 int glk_shelf_get(struct glk_shelf *shelf, uint32_t client,
 	const struct glk_shelf_item *wanted, bool claim, struct glk_shelf_item *ret_item);
-/* It has them no more, or puts them not; and it goes, to be said before glk_books_leave(). */
+/* It has them once less, or puts them not; and it goes, to be said before glk_books_leave(). */
 void glk_shelf_end(struct glk_shelf *shelf, uint32_t client,
 	const struct glk_shelf_item *wanted, int64_t now);
 void glk_shelf_leave(struct glk_shelf *shelf, uint32_t client, int64_t now);

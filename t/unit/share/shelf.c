@@ -115,6 +115,7 @@ static void test_life(void)
 	is_int(get(b, "k", 6, false), -EEXIST, "another stamp is another");
 	is_int(get(b, "k", 5, false), 0, "its own is had");
 	is_int(get(c, "k", 0, true), 0, "and any");
+	is_int(get(c, "k", 0, false), 0, "and once more");
 	is_int(put(b, "k", 5, 2, true, false), -EEXIST, "nobody publishes it twice");
 	is_int((int64_t)published(), 0, "its bytes are the publisher's");
 	other = item("k", 5, -1);
@@ -134,6 +135,9 @@ static void test_life(void)
 	drop(b, "k");
 	drop(b, "k");
 	is_int(closes, 0, "one has it");
+	drop(c, "k");
+	is_int(closes, 0, "twice, and then once");
+	is_int(get(c, "k", 0, false), 0, "and twice again");
 	go(c);
 	is_int(closed[1], 1, "with the last one it goes");
 	is_int((int64_t)published(), 0, "and its bytes");
@@ -209,7 +213,7 @@ static void test_random(void)
 {
 	uint64_t seed = seed_start();
 	int rounds = tap_rounds(100000), fd = 0, wrong = 0, taken = 0;
-	bool has[CLIENTS][KEYS] = {{false}};
+	int has[CLIENTS][KEYS] = {{0}};
 	int payer[KEYS], of[KEYS];
 	uint32_t client[CLIENTS];
 
@@ -233,7 +237,7 @@ static void test_random(void)
 			wrong += err != (there ? -EEXIST : 0);
 			if (err)
 				break;
-			has[c][k] = true;
+			has[c][k] = 1;
 			payer[k] = c;
 			of[k] = fd++;
 			taken++;
@@ -242,17 +246,17 @@ static void test_random(void)
 		case 2:
 			err = get(client[c], key, 0, false);
 			wrong += err != (there ? 0 : -ENOENT);
-			has[c][k] |= !err;
+			has[c][k] += !err;
 			break;
 		case 3:
 			drop(client[c], key);
-			has[c][k] &= payer[k] == c;
+			has[c][k] -= has[c][k] && payer[k] != c;
 			break;
 		case 4:
 			go(client[c]);
 			client[c] = come(0);
 			for (int j = 0; j < KEYS; j++) {
-				has[c][j] = false;
+				has[c][j] = 0;
 				payer[j] = payer[j] == c ? -1 : payer[j];
 			}
 			break;
@@ -261,7 +265,7 @@ static void test_random(void)
 			bool any = false;
 
 			for (int n = 0; n < CLIENTS; n++)
-				any |= has[n][j];
+				any |= has[n][j] > 0;
 			if (of[j] >= 0 && !any) {
 				wrong += closed[of[j]] != 1;
 				of[j] = -1;
