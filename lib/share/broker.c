@@ -70,8 +70,10 @@ struct broker {
 	uint32_t last, nameless;
 	uint32_t owner[GLK_BOOKS_CLIENTS + 1]; /* the peer of a client */
 	struct peer peer[GLK_BOOKS_CLIENTS + 1];
-	int waits[GLK_BOOKS_WANTS +
-		1]; /* sockets of those who wait in line, plus one; 0: none */
+	struct {
+		int fd; /* plus one; 0: none */
+		uint32_t client;
+	} waits[GLK_BOOKS_WANTS + 1]; /* sockets of those who wait in line */
 	uint32_t last_wait;
 };
 
@@ -143,7 +145,7 @@ static void on_answer(
 	struct peer *p = &b->peer[b->owner[client]];
 	struct glk_broker_bytes granted = {.bytes = bytes};
 	char text[sizeof(((struct glk_broker_refused *)NULL)->text)];
-	int fd = want ? b->waits[want] - 1 : p->conn;
+	int fd = want ? b->waits[want].fd - 1 : p->conn;
 	int64_t late = b->died ? b->died + LATE_NS - glk_clock_ns() : 0;
 
 	granted.late_ns = late > 0 ? late : 0;
@@ -156,7 +158,7 @@ static void on_answer(
 	}
 	if (want) {
 		close(fd);
-		b->waits[want] = 0;
+		b->waits[want].fd = 0;
 	}
 }
 
@@ -183,12 +185,18 @@ static void leave_books(struct broker *b, struct peer *p, int64_t now)
 	uint32_t client = p->client;
 
 	p->client = 0;
-	/* those that waited have gone with it */
 	if (!client)
 		return;
 	/* what others have of it is not free when it goes */
 	glk_shelf_leave(b->shelf, client, now);
 	glk_books_leave(b->books, client, now);
+	/* its wants have gone without an answer */
+	for (uint32_t i = 1; i <= b->last_wait; i++) {
+		if (!b->waits[i].fd || b->waits[i].client != client)
+			continue;
+		close(b->waits[i].fd - 1);
+		b->waits[i].fd = 0;
+	}
 }
 
 static void drop(struct broker *b, struct peer *p, int64_t now)
@@ -348,16 +356,17 @@ static void take_hello(
 }
 
 /* A place for the socket of one that waits; 0: there is none. */
-static uint32_t take_wait(struct broker *b, struct glk_wire_frame *frame)
+static uint32_t take_wait(struct broker *b, uint32_t client, struct glk_wire_frame *frame)
 {
 	uint32_t i = 1;
 
-	while (i <= b->last_wait && b->waits[i])
+	while (i <= b->last_wait && b->waits[i].fd)
 		i++;
 	if (i > GLK_BOOKS_WANTS)
 		return 0;
 	b->last_wait = i > b->last_wait ? i : b->last_wait;
-	b->waits[i] = frame->fd[0] + 1;
+	b->waits[i].fd = frame->fd[0] + 1;
+	b->waits[i].client = client;
 	frame->count = 0;
 	return i;
 }
@@ -375,7 +384,7 @@ static void take_want(
 		return;
 	}
 	if (waits) {
-		place = take_wait(b, frame);
+		place = take_wait(b, p->client, frame);
 		if (!place) {
 			refuse(p, frame->fd[0], -ENOSPC, "too many wait at the broker");
 			return;

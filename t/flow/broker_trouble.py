@@ -174,10 +174,29 @@ def check_users():
             nobody.end()
 
 
+def check_killed_in_line(broker):
+    one = Client(broker)
+    one.do("alloc 800")
+    descriptors = broker.descriptors()
+    for _ in range(3):
+        two = Client(broker)
+        two.start("alloc 600")
+        broker.waiting()
+        two.kill()
+        two.run.wait()
+        broker.waiting(0)
+    ok(until(lambda: broker.descriptors() <= descriptors),
+       "of those that are killed while they wait the broker keeps nothing open",
+       descriptors, broker.descriptors())
+    one.end()
+
+
 def check_second(broker):
     second = subprocess.run([DAEMON], env=broker.env, check=False, capture_output=True, text=True)
     equal(second.returncode, 1, "a second broker ends at once")
     has(second.stderr, "a broker is there already", "and says why")
+
+
 
 
 def main():
@@ -186,6 +205,7 @@ def main():
         check_second(broker)
         check_restart(broker)
         check_away(broker)
+        check_killed_in_line(broker)
         check_stopped_client(broker)
         check_stopped_broker(broker)
         check_nonsense(broker)

@@ -47,10 +47,13 @@ class Broker:
                               check=False, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               timeout=HUNG, text=True)
 
-    def books(self):
-        """What it tells of the one GPU."""
+    def books(self, gpu=0):
+        """What it tells of a GPU."""
         gpus = json.loads(self.tool("--json").stdout)["gpus"]
-        return gpus[0] if gpus else None
+        return gpus[gpu] if gpus else None
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.run.pid}/fd"))
 
     def waiting(self, count=1):
         return until(lambda: self.books()["waiting"] == count)
