@@ -406,11 +406,10 @@ void glk_books_rules(struct glk_books *books, uint32_t client, unsigned number,
 	set_lease(books, client, number, lease->held, least);
 }
 
-void glk_books_holds(struct glk_books *books, uint32_t client, unsigned gpu,
-	uint64_t bytes, int64_t now)
+void glk_books_holds(
+	struct glk_books *books, uint32_t client, unsigned gpu, uint64_t bytes)
 {
 	set_lease(books, client, gpu, bytes, lease_of(books, client, gpu)->least);
-	serve(books, gpu, now);
 }
 
 void glk_books_charge(

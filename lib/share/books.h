@@ -60,11 +60,12 @@ unsigned glk_books_gpus(const struct glk_books *books);
 uint32_t glk_books_join(struct glk_books *books);
 void glk_books_leave(struct glk_books *books, uint32_t client, int64_t now);
 
-/* What it is guaranteed, as far as others leave it, and may have; and what it holds already, whatever there is. */
+/* What it is guaranteed, as far as others leave it, and may have; and what it holds already, whatever there is. What
+ * follows from that is done by glk_books_due(). */
 void glk_books_rules(struct glk_books *books, uint32_t client, unsigned gpu,
 	uint64_t least, uint64_t most);
-void glk_books_holds(struct glk_books *books, uint32_t client, unsigned gpu,
-	uint64_t bytes, int64_t now);
+void glk_books_holds(
+	struct glk_books *books, uint32_t client, unsigned gpu, uint64_t bytes);
 
 /* It wants `least` bytes, better `like`, until a time, which is answered by a number of the caller's. */
 void glk_books_want(struct glk_books *books, uint32_t client, unsigned gpu,

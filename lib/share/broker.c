@@ -267,12 +267,10 @@ static uint64_t part_of(size_t share, uint64_t whole)
 	return bytes < whole ? bytes : whole;
 }
 
+/* A GPU, and what it holds of it. */
 static int take_gpu(struct broker *b, struct peer *p, uint32_t i,
-	const struct glk_broker_hello_gpu *gpu,
-	struct glk_broker_welcome_gpu *ret_welcome, int64_t now)
+	const struct glk_broker_hello_gpu *gpu)
 {
-	uint64_t most, least;
-	struct glk_books_lease lease;
 	char name[GLK_BOOKS_NAME];
 	int number;
 
@@ -281,20 +279,28 @@ static int take_gpu(struct broker *b, struct peer *p, uint32_t i,
 	if (number < 0)
 		return number;
 	p->gpu[i] = (uint8_t)number;
+	if (gpu->held)
+		glk_books_holds(b->books, p->client, (unsigned)number,
+			gpu->held < gpu->memory ? gpu->held : gpu->memory);
+	return 0;
+}
+
+static struct glk_broker_welcome_gpu set_rules(struct broker *b, struct peer *p,
+	uint32_t i, const struct glk_broker_hello_gpu *gpu)
+{
+	uint64_t most, least;
+	struct glk_books_lease lease;
+
 	most = part_of(b->options->most, gpu->memory);
 	most = gpu->most && gpu->most < most ? gpu->most : most;
 	least = b->options->least ? part_of(b->options->least, gpu->memory) : gpu->least;
 	least = gpu->least < least ? gpu->least : least;
-	glk_books_rules(b->books, p->client, (unsigned)number, least, most);
-	if (gpu->held)
-		glk_books_holds(b->books, p->client, (unsigned)number,
-			gpu->held < gpu->memory ? gpu->held : gpu->memory, now);
-	lease = glk_books_lease_get(b->books, p->client, (unsigned)number);
-	*ret_welcome = (struct glk_broker_welcome_gpu){
-		.total = glk_books_gpu_get(b->books, (unsigned)number).total,
+	glk_books_rules(b->books, p->client, p->gpu[i], least, most);
+	lease = glk_books_lease_get(b->books, p->client, p->gpu[i]);
+	return (struct glk_broker_welcome_gpu){
+		.total = glk_books_gpu_get(b->books, p->gpu[i]).total,
 		.least = lease.least,
 		.most = lease.most};
-	return 0;
 }
 
 /* One that comes again: what it was is replaced by what it says now. */
@@ -333,7 +339,6 @@ static void take_hello(
 	p->gpus = welcome.gpus = hello->gpus;
 	snprintf(p->name, sizeof(p->name), "%.*s", (int)sizeof(hello->name) - 1,
 		hello->name);
-	forget_former(b, p, hello->self, now);
 	p->client = glk_books_join(b->books);
 	if (!p->client) {
 		refuse(p, p->conn, -ENOSPC, "the broker has too many clients");
@@ -345,13 +350,17 @@ static void take_hello(
 	if (!glk_wire_pidfd(p->conn, &p->pidfd))
 		watch(b, p->pidfd, PROCESS, (uint32_t)(p - b->peer));
 	for (uint32_t i = 0; i < hello->gpus && !err; i++)
-		err = take_gpu(b, p, i, &hello->gpu[i], &welcome.gpu[i], now);
+		err = take_gpu(b, p, i, &hello->gpu[i]);
 	if (err) {
 		refuse(p, p->conn, err, "the broker has too many GPUs");
 		leave_books(b, p, now);
 		fail(p);
 		return;
 	}
+	/* what it holds was never free in between */
+	forget_former(b, p, hello->self, now);
+	for (uint32_t i = 0; i < hello->gpus; i++)
+		welcome.gpu[i] = set_rules(b, p, i, &hello->gpu[i]);
 	send_to(p, p->conn, GLK_BROKER_WELCOME, &welcome, sizeof(welcome));
 }
 

@@ -15,7 +15,9 @@ from brokered import DAEMON, Broker, Client
 from tap import done, equal, has, ok, skip, start, until
 
 NONE, HERE, AWAY, ALONE = range(4)
-MAGIC, VERSION, HELLO, WANT, GIVE, LIST, TEXT = 0x464b4c47, 1, 0x100, 0x103, 0x105, 0x109, 0x10a
+MAGIC, VERSION = 0x464b4c47, 1
+HELLO, WELCOME, WANT, GRANTED, GIVE, LIST, TEXT = 0x100, 0x101, 0x103, 0x104, 0x105, 0x10e, 0x10f
+MIB = 1 << 20
 
 
 def frame(kind, body=b"", fds=0, version=VERSION):
@@ -118,6 +120,52 @@ def check_nonsense(broker):
     one.end()
 
 
+class Speaker:
+    """A client that this test speaks for; `answer`: the kind of the one to its HELLO, None for none."""
+
+    def __init__(self, broker, number, held=0, memory=1 << 30):
+        self.conn = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.conn.settimeout(200)
+        self.conn.connect(broker.path)
+        self.bell, bell = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with bell:
+            self.say(HELLO, struct.pack("=IIQII32s", 1, 1, number, 0, 0, b"speaker") +
+                     struct.pack("=48sQQQQ", b"GPU-other", memory, held, 0, 0) + bytes(80 * 63), bell)
+        self.answer = self.hear()
+
+    def say(self, kind, body, *sockets):
+        socket.send_fds(self.conn, [frame(kind, body, len(sockets))], [other.fileno() for other in sockets])
+
+    def hear(self):
+        said = self.conn.recv(10000)
+        return struct.unpack_from("=I", said, 8)[0] if said else None
+
+    def close(self):
+        self.conn.close()
+        self.bell.close()
+
+
+def check_again(broker):
+    one, two = Speaker(broker, 1), Speaker(broker, 2)
+    one.say(WANT, struct.pack("=IIQQq", 0, 0, 900 * MIB, 900 * MIB, 0))
+    equal(one.hear(), GRANTED, "a client has most of a GPU")
+    line, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with line, other:
+        two.say(WANT, struct.pack("=IIQQq", 0, 0, 300 * MIB, 300 * MIB, 10**12), other)
+        until(lambda: broker.books(-1)["waiting"] == 1)
+        one.close()
+        one = Speaker(broker, 1, 900 * MIB)
+        equal(one.answer, WELCOME, "and comes again with it")
+        line.setblocking(False)
+        try:
+            said = line.recv(10000)
+        except BlockingIOError:
+            said = None
+        equal((said, broker.books(-1)["held"]), (None, 900 * MIB), "which was nobody else's in between")
+    one.close()
+    two.close()
+
+
 def check_version():
     """A broker that answers in a version that is none of ours."""
     with tempfile.TemporaryDirectory(prefix="glake-broker-") as folder:
@@ -209,6 +257,7 @@ def main():
         check_stopped_client(broker)
         check_stopped_broker(broker)
         check_nonsense(broker)
+        check_again(broker)
     check_version()
     check_users()
     done()

@@ -223,7 +223,7 @@ static void test_announced(void)
 
 	open_books(1000);
 	a = come(0, BIG * 2);
-	glk_books_holds(books, a, 0, 1200, 0);
+	glk_books_holds(books, a, 0, 1200);
 	is_int((int64_t)held(a), 1200, "what a client says to hold is held");
 	is_int((int64_t)glk_books_gpu_get(books, 0).free, 0, "nothing is free then");
 	b = come(0, BIG);

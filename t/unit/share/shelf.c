@@ -55,7 +55,7 @@ static uint32_t come(uint64_t holds)
 	uint32_t client = glk_books_join(books);
 
 	glk_books_rules(books, client, 0, 0, TOTAL);
-	glk_books_holds(books, client, 0, holds, 0);
+	glk_books_holds(books, client, 0, holds);
 	return client;
 }
 
