@@ -40,6 +40,8 @@
 #define HELLO_NS INT64_C(5000000000) /* that one has to say who it is */
 #define EVENTS	 64
 #define HOLDERS	 4 /* that a refusal names */
+/* Bytes of a GPU, so that no sum over all clients or names runs over. */
+#define MEMORY_MAX (UINT64_C(1) << 48)
 
 enum source { LISTENER, SIGNALS, CONNECTION, PROCESS };
 
@@ -303,6 +305,15 @@ static struct glk_broker_welcome_gpu set_rules(struct broker *b, struct peer *p,
 		.most = lease.most};
 }
 
+static bool is_right(const struct glk_broker_hello *hello)
+{
+	bool right = hello->gpus && hello->gpus <= GLK_BROKER_GPUS;
+
+	for (uint32_t i = 0; right && i < hello->gpus; i++)
+		right = hello->gpu[i].memory <= MEMORY_MAX;
+	return right;
+}
+
 /* One that comes again: what it was is replaced by what it says now. */
 static void forget_former(struct broker *b, struct peer *p, uint64_t self, int64_t now)
 {
@@ -328,7 +339,7 @@ static void take_hello(
 		return;
 	}
 	if (p->client || frame->length != sizeof(*hello) || frame->count != 1 ||
-		!hello->gpus || hello->gpus > GLK_BROKER_GPUS) {
+		!is_right(hello)) {
 		fail(p);
 		return;
 	}

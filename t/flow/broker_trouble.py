@@ -145,6 +145,13 @@ class Speaker:
         self.bell.close()
 
 
+def check_sums(broker):
+    one, two = Speaker(broker, 1, 10), Speaker(broker, 2, 2**64 - 10, 2**64 - 1)
+    equal((one.answer, two.answer), (WELCOME, None), "one that holds more than any GPU has is no client")
+    one.close()
+    two.close()
+
+
 def check_again(broker):
     one, two = Speaker(broker, 1), Speaker(broker, 2)
     one.say(WANT, struct.pack("=IIQQq", 0, 0, 900 * MIB, 900 * MIB, 0))
@@ -257,6 +264,7 @@ def main():
         check_stopped_client(broker)
         check_stopped_broker(broker)
         check_nonsense(broker)
+        check_sums(broker)
         check_again(broker)
     check_version()
     check_users()
