@@ -82,13 +82,26 @@ void glk_books_free(struct glk_books *books)
 		glk_region_free(books, sizeof(*books));
 }
 
+static bool is_used(const struct glk_books *books, unsigned number)
+{
+	const struct gpu *gpu = &books->gpu[number];
+	bool used = gpu->held || gpu->published;
+
+	for (uint32_t c = 1; !used && c <= books->last; c++)
+		used = books->client[c].lease[number].most;
+	return used;
+}
+
 int glk_books_gpu(struct glk_books *books, const char *name, uint64_t total)
 {
 	struct gpu *gpu;
 
 	for (unsigned i = 0; i < books->gpus; i++) {
-		if (!strcmp(books->gpu[i].name, name))
-			return (int)i;
+		if (strcmp(books->gpu[i].name, name))
+			continue;
+		if (!is_used(books, i))
+			books->gpu[i].total = total;
+		return (int)i;
 	}
 	if (books->gpus == GLK_BOOKS_GPUS)
 		return -ENOSPC;

@@ -239,7 +239,12 @@ static void test_announced(void)
 	glk_books_leave(books, b, 3 * MS);
 	is_int(glk_books_gpu_get(books, 0).waiting, 0, "who goes waits no more");
 	is_int(glk_books_gpu(books, "GPU-a", 5), 0, "a GPU keeps its number");
+	is_int((int64_t)glk_books_gpu_get(books, 0).total, 1000,
+		"and its bytes, while one has it");
 	is_int(glk_books_gpu(books, "GPU-b", 5), 1, "another has another");
+	glk_books_gpu(books, "GPU-b", 7);
+	is_int((int64_t)glk_books_gpu_get(books, 1).total, 7,
+		"what was said of one that nobody has is not kept");
 	for (int i = 2; i < GLK_BOOKS_GPUS; i++) {
 		char name[8];
 
