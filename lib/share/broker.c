@@ -453,10 +453,7 @@ static void take_item(
 		!memchr(said->key, 0, sizeof(said->key)) ||
 		(put &&
 			(said->offset > said->page ||
-				said->length > said->page - said->offset ||
-				said->page >
-					glk_books_gpu_get(b->books, p->gpu[said->gpu])
-						.total))) {
+				said->length > said->page - said->offset))) {
 		fail(p);
 		return;
 	}
@@ -468,7 +465,10 @@ static void take_item(
 		.length = said->length,
 		.fd = put ? frame->fd[0] : -1};
 	memcpy(item.key, said->key, sizeof(item.key));
-	if (put) {
+	if (put && said->page > glk_books_gpu_get(b->books, item.gpu).total) {
+		/* one that was taken alone, or of a broker that had more */
+		err = -ENOSPC;
+	} else if (put) {
 		err = glk_shelf_put(b->shelf, p->client, &item,
 			said->flags & GLK_BROKER_MINE, said->flags & GLK_BROKER_AGAIN,
 			now);

@@ -122,6 +122,19 @@ def check_restart(broker):
     equal(sums(broker), (0, 0), "nothing is left")
 
 
+def check_smaller(broker):
+    one = Client(broker, "share.wait=50ms")
+    one.do("whole 100")
+    one.do("publish 0 model 7")
+    broker.end()
+    broker.keys["GLAKE_SHARE_TOTAL"] = "50MiB"
+    broker.begin()
+    until(broker.books)
+    has(one.do("alloc 10"), "refused -12", "a broker that has less than is published is one all the same")
+    equal((broker.books()["held"] // MIB >= 100, contents(broker)), (True, []), "but does not keep that for others")
+    equal(one.end(), "closed 0", "the publisher ends")
+
+
 def main():
     start()
     with Broker() as broker:
@@ -129,6 +142,7 @@ def main():
         check_load_once(broker)
         check_unseal(broker)
         check_restart(broker)
+        check_smaller(broker)
     done()
 
 
