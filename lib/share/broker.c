@@ -67,6 +67,7 @@ struct broker {
 	struct glk_shelf *shelf;
 	int epoll, listener, signals;
 	char path[PATH_MAX]; /* "": it is another's */
+	struct stat made;    /* there */
 	bool ends, trouble;
 	int64_t died; /* when a process ended that held memory */
 	uint32_t last, nameless;
@@ -704,12 +705,12 @@ static bool is_served(const char *path)
 {
 	struct glk_wire_peer peer;
 	char why[GLK_WIRE_WHY_MAX];
-	int fd;
+	int fd, err = glk_wire_dial(path, 100, &fd, &peer, why);
 
-	if (glk_wire_dial(path, 100, &fd, &peer, why))
-		return false;
-	close(fd);
-	return true;
+	if (!err)
+		close(fd);
+	/* one that has no time, or is not to be trusted, is there too */
+	return !err || err == -ETIMEDOUT || err == -EPERM;
 }
 
 static int find_path(struct broker *b, char *why)
@@ -754,11 +755,21 @@ static int listen_at(struct broker *b, char *why)
 	umask(mask);
 	if (err)
 		return err;
-	if (listen(b->listener, SOMAXCONN) || rename(first, b->path)) {
+	if (listen(b->listener, SOMAXCONN) || lstat(first, &b->made) ||
+		rename(first, b->path)) {
 		err = -errno;
 		unlink(first);
 	}
 	return err;
+}
+
+/* Another broker may have taken its place, where somebody took the socket away. */
+static bool is_own(const struct broker *b)
+{
+	struct stat is;
+
+	return !lstat(b->path, &is) && is.st_dev == b->made.st_dev &&
+		is.st_ino == b->made.st_ino;
 }
 
 static void raise_files(void)
@@ -822,7 +833,7 @@ int glk_broker_run(const struct glk_broker_options *options)
 			*why ? why : strerror(-err));
 	else
 		serve(b);
-	if (!err && *b->path)
+	if (!err && *b->path && is_own(b))
 		unlink(b->path);
 	glk_shelf_free(b->shelf);
 	glk_books_free(b->books);

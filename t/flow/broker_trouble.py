@@ -252,6 +252,28 @@ def check_second(broker):
     has(second.stderr, "a broker is there already", "and says why")
 
 
+def check_places():
+    """Sockets that are others', or have come to be."""
+    with tempfile.TemporaryDirectory(prefix="glake-broker-") as folder:
+        path = os.path.join(folder, "b.sock")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as busy, \
+             socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as first:
+            busy.bind(path)
+            busy.listen(0)
+            first.connect(path)
+            was = os.stat(path).st_ino
+            run = subprocess.Popen([DAEMON, "--socket", path], stderr=subprocess.PIPE, text=True)
+            ok(until(lambda: run.poll() is not None or os.stat(path).st_ino != was),
+               "a broker comes where one is too busy to answer")
+            equal((run.poll(), os.stat(path).st_ino), (1, was), "and does not take its place")
+            run.kill()
+            run.communicate()
+        os.unlink(path)
+        with Broker(path=path) as one:
+            os.unlink(path)
+            with Broker(path=path):
+                one.end()
+                ok(os.path.exists(path), "one that has lost its socket leaves that of another")
 
 
 def main():
@@ -266,6 +288,7 @@ def main():
         check_nonsense(broker)
         check_sums(broker)
         check_again(broker)
+    check_places()
     check_version()
     check_users()
     done()
