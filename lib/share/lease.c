@@ -456,6 +456,8 @@ static int ask(struct glk_leave *leave, struct glk_node *node, uint64_t bytes, b
 	int64_t since = glk_clock_ns();
 	int err = -EPIPE, found;
 
+	/* no time to wait is none to ask others in */
+	waits = waits && l->conf->share_wait;
 	glk_lock(&l->lock);
 	for (int tries = 0; err == -EPIPE; tries++) {
 		if (tries == TRIES)
