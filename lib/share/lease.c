@@ -60,7 +60,7 @@ struct glk_lessee {
 	char why[GLK_WIRE_WHY_MAX]; /* it is not here */
 	int conn, bell,
 		wake; /* -1: none. The bell keeps its number while the context lives */
-	struct glk_wire_mark conn_mark, bell_mark;
+	struct glk_wire_mark conn_mark, bell_mark, wake_mark;
 	uint64_t turn;	     /* of the connection */
 	int64_t away, tried; /* ns: since when, and when it was looked for last */
 	pthread_t thread;
@@ -155,6 +155,12 @@ static int fill_hello(struct glk_lessee *l, struct glk_broker_hello *hello)
 	return err;
 }
 
+static void wake_helper(struct glk_lessee *l)
+{
+	if (glk_wire_is(l->wake, &l->wake_mark))
+		glk_wire_bell_ring(l->wake);
+}
+
 /* A new bell under the number of the old one, which the helper may be waiting at. */
 static int hang_bell(struct glk_lessee *l, int *ret_other)
 {
@@ -173,8 +179,7 @@ static int hang_bell(struct glk_lessee *l, int *ret_other)
 	}
 	l->bell_mark = glk_wire_mark_of(l->bell);
 	*ret_other = ends[1];
-	if (l->wake >= 0)
-		glk_wire_bell_ring(l->wake);
+	wake_helper(l);
 	return 0;
 }
 
@@ -578,18 +583,17 @@ static void hear(struct glk_lessee *l, bool may_trim)
 {
 	const struct glk_broker_bytes *want;
 	struct glk_wire_frame frame;
-	struct glk_wire_mark mark;
-	int bell, err = 0;
+	int err = 0;
 
 	while (!err) {
 		glk_lock(&l->lock);
-		bell = l->bell;
-		mark = l->bell_mark;
-		err = bell >= 0 && glk_wire_is(bell, &mark)
-			? glk_wire_receive(bell, &frame, 0)
-			: -EAGAIN;
+		err = glk_wire_is(l->bell, &l->bell_mark)
+			? glk_wire_receive(l->bell, &frame, 0)
+			: -EBADF;
 		if (err && err != -EAGAIN)
-			lose(l, "it has ended");
+			lose(l,
+				err == -EBADF ? "the program has closed its descriptor"
+					      : "it has ended");
 		glk_unlock(&l->lock);
 		if (err)
 			return;
@@ -607,19 +611,35 @@ static void hear_now(struct glk_leave *leave)
 	hear(lessee_of(leave), true);
 }
 
+/* Again, where the program has closed it. */
+static int open_wake(struct glk_lessee *l)
+{
+	int err = glk_wire_bell_open(&l->wake);
+
+	if (err)
+		l->wake = -1;
+	else
+		l->wake_mark = glk_wire_mark_of(l->wake);
+	return err;
+}
+
 static void *help(void *arg)
 {
 	struct glk_lessee *l = arg;
 
 	glk_lock(&l->lock);
 	while (!l->ended) {
-		struct pollfd polled[2] = {{.fd = l->wake, .events = POLLIN},
+		struct pollfd polled[2] = {{.events = POLLIN},
 			{.fd = l->here ? l->bell : -1, .events = POLLIN}};
 		int wait = l->here ? -1 : ALONE_MS;
 
+		if (!glk_wire_is(l->wake, &l->wake_mark) && open_wake(l))
+			wait = ALONE_MS;
+		polled[0].fd = l->wake;
 		glk_unlock(&l->lock);
 		glk_wire_poll(polled, 2, wait);
-		glk_wire_bell_hear(polled[0].fd);
+		if (glk_wire_is(l->wake, &l->wake_mark))
+			glk_wire_bell_hear(l->wake);
 		if (polled[1].revents)
 			hear(l, true);
 		glk_lock(&l->lock);
@@ -683,7 +703,7 @@ int glk_lessee_new(struct glk_pool *pool, const struct glk_conf *conf,
 	l->away = glk_clock_ns();
 	reach(l);
 	glk_unlock(&l->lock);
-	if (conf->share_helper && !glk_wire_bell_open(&l->wake)) {
+	if (conf->share_helper && !open_wake(l)) {
 		err = glk_thread_start(&l->thread, "glake-lease", help, l);
 		l->runs = !err;
 		if (err)
@@ -700,9 +720,8 @@ void glk_lessee_stop(struct glk_lessee *l)
 		return;
 	glk_lock(&l->lock);
 	l->ended = true;
+	wake_helper(l);
 	glk_unlock(&l->lock);
-	if (l->wake >= 0)
-		glk_wire_bell_ring(l->wake);
 	if (l->runs)
 		pthread_join(l->thread, NULL);
 	l->runs = false;
@@ -717,8 +736,7 @@ void glk_lessee_free(struct glk_lessee *l)
 		say(l, GLK_BROKER_BYE, NULL, 0, NULL);
 	close_marked(&l->conn, &l->conn_mark);
 	close_marked(&l->bell, &l->bell_mark);
-	if (l->wake >= 0)
-		close(l->wake);
+	close_marked(&l->wake, &l->wake_mark);
 	while (l->shared) {
 		struct glk_shared *s = l->shared;
 

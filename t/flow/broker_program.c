@@ -12,6 +12,7 @@
  *	unseal N, detach N, end N (of an import), drop KEY (of what was claimed)
  *	lease		what glake_lease_get says
  *	fork		a child that has all descriptors and does nothing
+ *	lose		closes all sockets and has others of their numbers; and "kept" says how many bytes lie there
  *	quit		closes the context
  *
  * Settings are its arguments.
@@ -21,6 +22,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <glake/glake.h>
@@ -132,6 +136,32 @@ static void do_free(int n)
 	blocks[n].at = NULL;
 }
 
+static int lost = -1;
+
+static void do_lose(void)
+{
+	struct stat s;
+	int ends[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) || send(ends[1], "", 1, 0) != 1)
+		exit(3);
+	for (int fd = 3; fd < 256; fd++) {
+		if (fd != ends[0] && fd != ends[1] && !fstat(fd, &s) &&
+			S_ISSOCK(s.st_mode) && dup2(ends[0], fd) < 0)
+			exit(3);
+	}
+	lost = ends[0];
+	puts("0");
+}
+
+static void do_kept(void)
+{
+	int bytes = -1;
+
+	ioctl(lost, FIONREAD, &bytes);
+	printf("%d\n", bytes);
+}
+
 static void do_fork(void)
 {
 	pid_t child = fork();
@@ -200,6 +230,10 @@ int main(int argc, char **argv)
 			do_free((int)n);
 		else if (!strcmp(word, "lease"))
 			do_lease();
+		else if (!strcmp(word, "lose"))
+			do_lose();
+		else if (!strcmp(word, "kept"))
+			do_kept();
 		else if (!strcmp(word, "fork"))
 			do_fork();
 		else

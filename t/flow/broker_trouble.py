@@ -246,6 +246,17 @@ def check_killed_in_line(broker):
     one.end()
 
 
+def check_closed(broker):
+    one, two = Client(broker), Client(broker)
+    one.do("alloc 500")
+    one.do("free 0")
+    equal(one.do("lose"), "0", "a program closes all sockets, and has others of their numbers")
+    equal(two.do("alloc 800"), "0", "the library has new ones, and hears as before")
+    equal(one.do("kept"), "1", "and leaves the program's alone")
+    one.end()
+    two.end()
+
+
 def check_second(broker):
     second = subprocess.run([DAEMON], env=broker.env, check=False, capture_output=True, text=True)
     equal(second.returncode, 1, "a second broker ends at once")
@@ -283,6 +294,7 @@ def main():
         check_restart(broker)
         check_away(broker)
         check_killed_in_line(broker)
+        check_closed(broker)
         check_stopped_client(broker)
         check_stopped_broker(broker)
         check_nonsense(broker)
