@@ -716,7 +716,7 @@ int glk_lessee_new(struct glk_pool *pool, const struct glk_conf *conf,
 
 void glk_lessee_stop(struct glk_lessee *l)
 {
-	if (!l)
+	if (!l || l->ended)
 		return;
 	glk_lock(&l->lock);
 	l->ended = true;
@@ -725,6 +725,11 @@ void glk_lessee_stop(struct glk_lessee *l)
 	if (l->runs)
 		pthread_join(l->thread, NULL);
 	l->runs = false;
+	/* a broker that was lost counts all until the process ends, where nobody says BYE */
+	glk_lock(&l->lock);
+	if (!l->here && l->turn)
+		reach(l);
+	glk_unlock(&l->lock);
 }
 
 void glk_lessee_free(struct glk_lessee *l)

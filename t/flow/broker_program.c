@@ -13,7 +13,8 @@
  *	lease		what glake_lease_get says
  *	fork		a child that has all descriptors and does nothing
  *	lose		closes all sockets and has others of their numbers; and "kept" says how many bytes lie there
- *	quit		closes the context
+ *	close		closes the context, and waits for the end
+ *	quit		closes the context, and ends
  *
  * Settings are its arguments.
  */
@@ -136,6 +137,14 @@ static void do_free(int n)
 	blocks[n].at = NULL;
 }
 
+static void do_close(void)
+{
+	printf("closed %d\n", glake_close(ctx, NULL));
+	while (getchar() != EOF)
+		;
+	exit(0);
+}
+
 static int lost = -1;
 
 static void do_lose(void)
@@ -230,6 +239,8 @@ int main(int argc, char **argv)
 			do_free((int)n);
 		else if (!strcmp(word, "lease"))
 			do_lease();
+		else if (!strcmp(word, "close"))
+			do_close();
 		else if (!strcmp(word, "lose"))
 			do_lose();
 		else if (!strcmp(word, "kept"))

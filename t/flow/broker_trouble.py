@@ -97,6 +97,19 @@ def check_stopped_broker(broker):
     equal(broker.books()["held"], 0, "nothing is counted twice")
 
 
+def check_close(broker):
+    one = Client(broker, "share.wait=20ms", "share.helper=no")
+    one.do("alloc 100")
+    broker.tell(signal.SIGSTOP)
+    one.do("alloc 200")
+    broker.tell(signal.SIGCONT)
+    ok(until(lambda: [client["hears"] for client in broker.books()["clients"]] == ["gone"]),
+       "a client has lost a broker that stood still")
+    equal(one.do("close"), "closed 0", "and closes its context")
+    equal(broker.books()["held"], 0, "of which nothing is held, while the process goes on")
+    one.end()
+
+
 def check_nonsense(broker):
     one = Client(broker)
     one.do("alloc 100")
@@ -297,6 +310,7 @@ def main():
         check_closed(broker)
         check_stopped_client(broker)
         check_stopped_broker(broker)
+        check_close(broker)
         check_nonsense(broker)
         check_sums(broker)
         check_again(broker)
