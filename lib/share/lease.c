@@ -234,9 +234,16 @@ static int reach(struct glk_lessee *l)
 {
 	struct glk_broker_hello hello = {0};
 	struct glk_wire_peer peer;
-	int fd, other, err;
+	int fd, other, room, err;
 
 	l->tried = glk_clock_ns();
+	if (!strcmp(l->conf->share_broker, "user")) {
+		/* where others may write, one of them may have put it */
+		err = glk_wire_room_open(false, &room, l->why);
+		if (err)
+			return err;
+		close(room);
+	}
 	err = glk_wire_dial(l->path, ANSWER_MS, &fd, &peer, l->why);
 	if (err)
 		return err;

@@ -259,6 +259,18 @@ def check_killed_in_line(broker):
     one.end()
 
 
+def check_room(broker):
+    settings = "share.broker=user", "share.wait=20ms", "share.require=yes"
+    one = Client(broker, *settings)
+    equal(one.do("alloc 10"), "0", "the broker of the user is found")
+    one.end()
+    os.chmod(broker.parent, 0o777)
+    one = Client(broker, *settings)
+    has(one.do("alloc 10"), "is away", "but not where others could have put it")
+    one.end()
+    os.chmod(broker.parent, 0o700)
+
+
 def check_closed(broker):
     one, two = Client(broker), Client(broker)
     one.do("alloc 500")
@@ -307,6 +319,7 @@ def main():
         check_restart(broker)
         check_away(broker)
         check_killed_in_line(broker)
+        check_room(broker)
         check_closed(broker)
         check_stopped_client(broker)
         check_stopped_broker(broker)
