@@ -68,15 +68,15 @@ int glk_publish(struct glk_lessee *lessee, struct glk_drv *drv, int device, uint
 		close(fd);
 		return -ENOMEM;
 	}
-	/* who writes it from now on breaks what this says */
-	err = drv->ops->promise(drv, addr - p.offset, p.size);
-	if (!err)
-		err = glk_lessee_item(lessee, GLK_BROKER_PUT, &item, &fd, &frame);
-	if (err)
+	err = glk_lessee_item(lessee, GLK_BROKER_PUT, &item, &fd, &frame);
+	if (err) {
 		glk_shared_free(shared);
-	else
-		glk_lessee_keep(lessee, shared);
-	return err;
+		return err;
+	}
+	glk_lessee_keep(lessee, shared);
+	/* who writes it from now on breaks what this says */
+	drv->ops->promise(drv, addr - p.offset, p.size);
+	return 0;
 }
 
 int glk_publish_not(struct glk_lessee *lessee, int device, const char *key)

@@ -12,6 +12,7 @@
  *	unseal N, detach N, end N (of an import), drop KEY (of what was claimed)
  *	lease		what glake_lease_get says
  *	fork		a child that has all descriptors and does nothing
+ *	write N		a copy of a byte to it
  *	lose		closes all sockets and has others of their numbers; and "kept" says how many bytes lie there
  *	close		closes the context, and waits for the end
  *	quit		closes the context, and ends
@@ -137,6 +138,19 @@ static void do_free(int n)
 	blocks[n].at = NULL;
 }
 
+static void do_write(int n)
+{
+	struct glake_copy_job *job;
+	const char byte = 1;
+	int err = glake_copy(ctx, blocks[n].at, &byte, 1, NULL, 0, &job);
+
+	if (!err) {
+		err = glake_copy_wait(job, -1);
+		glake_copy_close(job);
+	}
+	say(err);
+}
+
 static void do_close(void)
 {
 	printf("closed %d\n", glake_close(ctx, NULL));
@@ -241,6 +255,8 @@ int main(int argc, char **argv)
 			do_lease();
 		else if (!strcmp(word, "close"))
 			do_close();
+		else if (!strcmp(word, "write"))
+			do_write((int)n);
 		else if (!strcmp(word, "lose"))
 			do_lose();
 		else if (!strcmp(word, "kept"))

@@ -35,6 +35,7 @@ def check_once(broker):
     two.do("whole 10")
     has(two.do("publish 1 model 9"), "refused -17", "a name has one contents")
     has(two.do("publish 1 model 7"), "refused -17", "also the same again")
+    equal(two.do("write 1"), "0", "and what was refused is written as before")
     one.do("alloc 3")
     has(one.do("publish 1 part 1"), "refused -22", "a block that shares pages is not published")
     one.kill()
