@@ -108,6 +108,11 @@ def main():
         os.utime(other, ns=(2, 2))
         tap.has(three.do(f"weights.load({other!r}, key='m:1')"), "other contents",
                 "whose contents are what they were")
+        same = os.path.join(folder, "same.safetensors")
+        write(same, "z")
+        os.utime(same, ns=(1, 1))
+        tap.equal(two.do(f"t = weights.load({same!r}); said = [t.shared, sums(t) != sums(v)]"), [False, True],
+                  "another file of that header, size and time is another model")
         Path(other).write_bytes(b"no")
         tap.has(three.do(f"weights.load({other!r})"), "is no file of safetensors", "other files are none")
         Path(path).write_bytes(Path(path).read_bytes()[:-5])

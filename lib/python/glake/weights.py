@@ -9,7 +9,7 @@ Weights that exist once for several processes of a user on a GPU, through a brok
                               uses the weights meanwhile, and no graph that was captured names them
     weights.close()           as soon as no tensor of them is used any more
 
-Without a key it is a hash of the header of the file, its size and the time when it was changed last. What the
+Without a key it is a hash of which file it is, its header, its size and the time when it was changed last. What the
 process that loaded them has is its own, which nobody writes by promise; in all others a kernel that writes ends
 in an illegal access. Without a broker each process loads for itself. A process that waits for another one to
 load has the weights as soon as that has them, or loads them where it ends before.
@@ -40,7 +40,8 @@ def _header(file):
     if not 2 <= length <= about.st_size - 8:
         raise GlakeError(f"{file.name} is no file of safetensors")
     text = file.read(length)
-    digest = hashlib.sha256(text + f"{about.st_size} {about.st_mtime_ns}".encode()).digest()
+    facts = about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns
+    digest = hashlib.sha256(text + repr(facts).encode()).digest()
     try:
         header = json.loads(text)
     except ValueError:
