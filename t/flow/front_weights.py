@@ -113,6 +113,16 @@ def main():
         os.utime(same, ns=(1, 1))
         tap.equal(two.do(f"t = weights.load({same!r}); said = [t.shared, sums(t) != sums(v)]"), [False, True],
                   "another file of that header, size and time is another model")
+        cut = os.path.join(folder, "cut.safetensors")
+        write(cut, "c")
+        tap.has(two.do("load = weights.Weights._load\n"
+                       "def shorter(self, file, start, size):\n"
+                       "    load(self, file, start, size)\n"
+                       f"    os.truncate({cut!r}, start + size - 1)\n"
+                       "weights.Weights._load = shorter\n"
+                       f"weights.load({cut!r}, key='cut')"), "beyond the end", "a file that is cut meanwhile is none")
+        two.do("weights.Weights._load = load")
+        tap.equal([item for item in broker.books()["contents"] if item["key"] == "cut"], [], "and left to others")
         Path(other).write_bytes(b"no")
         tap.has(three.do(f"weights.load({other!r})"), "is no file of safetensors", "other files are none")
         Path(path).write_bytes(Path(path).read_bytes()[:-5])

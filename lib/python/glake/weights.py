@@ -67,11 +67,8 @@ class Weights(dict):
             self._stamp = int.from_bytes(digest[:8], "little")
             self._key = (key or "safetensors:" + digest.hex()).encode()
             self._have(file, start, size, timeout)
-            if not self._attached and _header(file if not file.seek(0) else file)[3] != digest:
-                self._give_up()
-                raise GlakeError(f"{path} was changed while it was loaded")
             if not self._attached:
-                self._publish()
+                self._publish(file, digest)
         super().__init__((name, self._tensor(tensor)) for name, tensor in header.items())
 
     def _tensor(self, tensor):
@@ -129,12 +126,19 @@ class Weights(dict):
             lib.glake_free(context, ctypes.c_void_p(self._address), None)
         self._address = None
 
-    def _publish(self):
+    def _publish(self, file, digest):
         lib, context = library.context()
-        answer = lib.glake_publish(context, ctypes.c_void_p(self._address), self._key, ctypes.c_uint64(self._stamp))
-        if answer not in (0, -errno.EOPNOTSUPP):
+        try:
+            file.seek(0)
+            if _header(file)[3] != digest:
+                raise GlakeError(f"{file.name} was changed while it was loaded")
+            answer = lib.glake_publish(context, ctypes.c_void_p(self._address), self._key,
+                                       ctypes.c_uint64(self._stamp))
+            if answer != -errno.EOPNOTSUPP:
+                library.check("glake_publish", answer)
+        except BaseException:
             self._give_up()
-            library.check("glake_publish", answer)
+            raise
 
     @property
     def shared(self):
