@@ -63,10 +63,10 @@ class Child:
         return self.run.wait()
 
 
-def write(path, seed):
-    """A file of three tensors; their sizes and sums."""
+def write(path, seed, first=(1000, 7)):
+    """A file of three tensors, the first one said to have a shape; their sizes and sums."""
     from hashlib import sha256
-    parts = {"a": ("F32", [1000, 7], 28000), "b": ("BF16", [1 << 20], 2 << 20), "c": ("U8", [3], 3)}
+    parts = {"a": ("F32", list(first), 28000), "b": ("BF16", [1 << 20], 2 << 20), "c": ("U8", [3], 3)}
     header, data, at, sums = {"__metadata__": {"format": "pt"}}, b"", 0, {}
     for name, (kind, shape, size) in parts.items():
         contents = (seed + name).encode() * (size // len(seed + name) + 1)
@@ -123,6 +123,8 @@ def main():
                        f"weights.load({cut!r}, key='cut')"), "beyond the end", "a file that is cut meanwhile is none")
         two.do("weights.Weights._load = load")
         tap.equal([item for item in broker.books()["contents"] if item["key"] == "cut"], [], "and left to others")
+        write(cut, "c", [1 << 20, 7])
+        tap.has(three.do(f"weights.load({cut!r})"), "than its shape", "nor is one of tensors larger than their bytes")
         Path(other).write_bytes(b"no")
         tap.has(three.do(f"weights.load({other!r})"), "is no file of safetensors", "other files are none")
         Path(path).write_bytes(Path(path).read_bytes()[:-5])

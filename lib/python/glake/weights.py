@@ -19,6 +19,7 @@ import ctypes
 import errno
 import hashlib
 import json
+import math
 import os
 import time
 
@@ -26,8 +27,10 @@ from . import library
 from .library import GlakeError
 from .view import View, rows
 
-_KINDS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32",
-          "I16": "int16", "I8": "int8", "U8": "uint8", "BOOL": "uint8"}
+# Of each kind what a tensor of it is, and its bytes.
+_KINDS = {"F64": ("float64", 8), "F32": ("float32", 4), "F16": ("float16", 2), "BF16": ("bfloat16", 2),
+          "I64": ("int64", 8), "I32": ("int32", 4), "I16": ("int16", 2), "I8": ("int8", 1), "U8": ("uint8", 1),
+          "BOOL": ("uint8", 1)}
 _CLAIM, _CONTIGUOUS = 1, 1
 _PART = 64 << 20  # bytes of the file in memory of the host at a time
 _PAUSE = 0.02     # between two looks whether another process has loaded
@@ -54,6 +57,8 @@ def _header(file):
             raise GlakeError(f"{file.name}: {name} is of {tensor['dtype']}, of which no tensor is made")
         if not 0 <= begin <= end <= size:
             raise GlakeError(f"{file.name}: {name} lies beyond the end of the file")
+        if min(tensor["shape"], default=0) < 0 or math.prod(tensor["shape"]) * _KINDS[tensor["dtype"]][1] != end - begin:
+            raise GlakeError(f"{file.name}: {name} has more bytes or fewer than its shape")
     return header, 8 + length, size, digest
 
 
@@ -73,7 +78,7 @@ class Weights(dict):
 
     def _tensor(self, tensor):
         return View(self._address + tensor["data_offsets"][0], tensor["shape"], rows(tensor["shape"]),
-                    _KINDS[tensor["dtype"]], self._device).tensor()
+                    _KINDS[tensor["dtype"]][0], self._device).tensor()
 
     def _have(self, file, start, size, timeout):
         lib, context = library.context()
