@@ -36,7 +36,7 @@
 
 struct glk_books;
 
-/* What follows, for who keeps the books. None of them may call the books. */
+/* What follows, for who keeps the books. None of them may change the books. */
 struct glk_books_deeds {
 	/* A want is met with so many bytes, which the client holds from now on, or is refused with -errno. */
 	void (*answer)(void *of, uint32_t client, unsigned gpu, uint64_t want, int err,

@@ -21,7 +21,7 @@
  *		<- DONE
  *	BYE ->			all that it held is with the driver again, and nothing more will be said
  *	LIST ->			of anybody, as the first
- *		<- TEXT		as often as there is some, in JSON; an empty one ends it
+ *		<- TEXT		with a descriptor of a file in memory, in JSON
  */
 #include "wire/wire.h"
 

@@ -19,9 +19,9 @@
  *		end asks the kernel who the other one is: a server answers its own user and root,
  *		a client listens to the user whose directory it has opened. The kernel shows all
  *		users that a namespace does not know as one, 65534, who is trusted in nothing
- * Messages	lines of text in both directions, each answer to one question, with a descriptor if
- *		the question is for one. A server takes none: there is no room for one in what it
- *		receives. Frames have a version and few descriptors each
+ * Messages	lines of text in both directions, each answer to one question, without descriptors: a
+ *		server has no room for one in what it receives. Frames have a version and few
+ *		descriptors each
  * Errors	0 or -errno, and a sentence in `why`, a text of GLK_WIRE_WHY_MAX bytes
  */
 #include <stdbool.h>
