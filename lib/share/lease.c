@@ -44,6 +44,8 @@
 #define SEND_MS	  100
 #define RETRY_MS  50
 #define ALONE_MS  1000
+/* ns that the driver may be said to need for the memory of a process that has ended. */
+#define LATE_MOST INT64_C(10000000000)
 /* Times that one question is asked, of brokers that end meanwhile. */
 #define TRIES 8
 
@@ -363,15 +365,16 @@ static void give_rest(struct glk_leave *leave, struct glk_node *node)
 	glk_unlock(&l->lock);
 }
 
-/* An answer to a question for leave. `turn`: of the connection that it was asked over. */
-static int take_answer(struct glk_lessee *l, struct glk_node *node,
+/* An answer to a question for leave of `least` bytes. `turn`: of the connection that it was asked over. */
+static int take_answer(struct glk_lessee *l, struct glk_node *node, uint64_t least,
 	const struct glk_wire_frame *frame, uint64_t turn)
 {
 	const struct glk_broker_refused *refused = (const void *)frame->body;
 	const struct glk_broker_bytes *granted = (const void *)frame->body;
 
 	if (frame->kind == GLK_BROKER_GRANTED && frame->length == sizeof(*granted) &&
-		granted->bytes <= INT64_MAX) {
+		granted->bytes >= least && granted->bytes <= INT64_MAX &&
+		granted->late_ns <= LATE_MOST) {
 		if (turn != l->turn || !l->here)
 			return -EPIPE;
 		add(l, node, granted->bytes, granted->late_ns);
@@ -397,7 +400,7 @@ static int ask_now(struct glk_lessee *l, struct glk_node *node, uint64_t bytes)
 	err = glk_wire_receive(l->conn, &l->frame, ANSWER_MS);
 	if (!err) {
 		glk_wire_frame_close(&l->frame);
-		err = take_answer(l, node, &l->frame, l->turn);
+		err = take_answer(l, node, bytes, &l->frame, l->turn);
 		if (err != -EPROTO)
 			return err;
 	}
@@ -451,7 +454,7 @@ static int ask_in_line(struct glk_lessee *l, struct glk_node *node, uint64_t byt
 		glk_cancel_restore(cancel);
 		if (!err) {
 			glk_wire_frame_close(&frame);
-			err = take_answer(l, node, &frame, turn);
+			err = take_answer(l, node, bytes, &frame, turn);
 		} else if (turn == l->turn) {
 			/* what it may have granted is told with the next HELLO not to be */
 			lose(l, err == -EAGAIN ? "it does not answer" : strerror(-err));

@@ -186,35 +186,60 @@ def check_again(broker):
     two.close()
 
 
+class Impostor:
+    """What is no broker: a function of the test answers at each of its connections."""
+
+    def __init__(self, answer):
+        self.env = {key: value for key, value in os.environ.items() if not key.startswith("GLAKE_")}
+        self.folder = tempfile.TemporaryDirectory(prefix="glake-broker-")
+        self.path = os.path.join(self.folder.name, "b.sock")
+        self.answer = answer
+        self.server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.server.bind(self.path)
+        self.server.listen(8)
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            try:
+                with self.server.accept()[0] as conn:
+                    self.answer(conn)
+            except OSError:
+                return
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown(socket.SHUT_RDWR)
+        self.folder.cleanup()
+
+
+def answer_other(conn):
+    conn.recv(10000)
+    conn.send(frame(TEXT, bytes(8), version=7))
+
+
+def answer_nothing(conn):
+    """Grants, but no bytes."""
+    said, fds, *_ = socket.recv_fds(conn, 10000, 1)
+    with socket.socket(fileno=fds[0]):
+        conn.send(frame(WELCOME, struct.pack("=II", 1, *struct.unpack_from("=I", said, 20)) + bytes(24 * 64)))
+        while conn.recv(10000):
+            conn.send(frame(GRANTED, bytes(24)))
+
+
 def check_version():
-    """A broker that answers in a version that is none of ours."""
-    with tempfile.TemporaryDirectory(prefix="glake-broker-") as folder:
-        path = os.path.join(folder, "b.sock")
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
-            server.bind(path)
-            server.listen(8)
-
-            def answer():
-                while True:
-                    try:
-                        conn = server.accept()[0]
-                        conn.recv(10000)
-                        conn.send(frame(TEXT, bytes(8), version=7))
-                        conn.close()
-                    except OSError:
-                        return
-
-            threading.Thread(target=answer, daemon=True).start()
-
-            class Other:
-                env = {key: value for key, value in os.environ.items()
-                       if not key.startswith("GLAKE_")}
-
-            Other.path = path
-            one = Client(Other, "share.wait=20ms", "share.require=yes")
-            has(one.do("alloc 10"), "another version", "one of another version is none, and told so")
-            one.end()
-            server.shutdown(socket.SHUT_RDWR)
+    settings = "share.wait=20ms", "share.require=yes"
+    with Impostor(answer_other) as other:
+        one = Client(other, *settings)
+        has(one.do("alloc 10"), "another version", "one of another version is none, and told so")
+        one.end()
+    with Impostor(answer_nothing) as other:
+        one = Client(other, *settings)
+        equal(one.lease()["state"], HERE, "one that welcomes is there")
+        has(one.do("alloc 10"), "is away", "but not if it grants less than was wanted")
+        one.end()
 
 
 def check_users():
