@@ -13,7 +13,7 @@
 static const char help[] =
 	"usage: glaked [--socket PATH] [--all-users]\n"
 	"\n"
-	"Lets several processes with glake share the memory of GPUs: see glaked(8). What it\n"
+	"Lets several processes with glake share the memory of GPUs: see glaked(1). What it\n"
 	"gives of each GPU, and to each of them, stands in the configuration (share.total,\n"
 	"share.least, share.most).\n"
 	"\n"

@@ -522,10 +522,12 @@ int glk_lessee_item(struct glk_lessee *l, uint32_t kind,
 	err = find(l);
 	if (!err && (say(l, kind, item, sizeof(*item), fd) || hear_answer(l, frame)))
 		err = 1;
+	if (err)
+		err = glk_error(-EAGAIN, GLAKE_ERROR_AGAIN,
+			"the broker at %s is away: %s", l->path, l->why);
 	glk_unlock(&l->lock);
 	if (err)
-		return glk_error(-EAGAIN, GLAKE_ERROR_AGAIN,
-			"the broker at %s is away: %s", l->path, l->why);
+		return err;
 	if (frame->kind == wanted && frame->count == (kind == GLK_BROKER_GET ? 1u : 0u) &&
 		(kind != GLK_BROKER_GET || frame->length == sizeof(*item)))
 		return 0;
