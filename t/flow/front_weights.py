@@ -133,7 +133,11 @@ def main():
         write(other, "y")
         tap.equal(alone.do(f"sizes = {sizes!r}; w = weights.load({other!r}); said = [w.shared, sums(w)]"),
                   [False, others], "without a broker each loads for itself")
-        tap.equal([child.end() for child in (two, three, alone)], [0, 0, 0], "they end as they should")
+        broker.end()
+        left = Child(broker, GLAKE_SHARE_WAIT="20ms")
+        tap.equal(left.do(f"sizes = {sizes!r}; w = weights.load({other!r}); said = [w.shared, sums(w)]"),
+                  [False, others], "and so while the broker is away")
+        tap.equal([child.end() for child in (two, three, alone, left)], [0] * 4, "they end as they should")
     tap.done()
 
 

@@ -11,7 +11,7 @@ Weights that exist once for several processes of a user on a GPU, through a brok
 
 Without a key it is a hash of which file it is, its header, its size and the time when it was changed last. What the
 process that loaded them has is its own, which nobody writes by promise; in all others a kernel that writes ends
-in an illegal access. Without a broker each process loads for itself. A process that waits for another one to
+in an illegal access. Without a broker, or while it is away, each process loads for itself. A process that waits for another one to
 load has the weights as soon as that has them, or loads them where it ends before.
 """
 
@@ -25,6 +25,7 @@ import time
 
 from . import library
 from .library import GlakeError
+from .records import Sized, many
 from .view import View, rows
 
 # Of each kind what a tensor of it is, and its bytes.
@@ -62,6 +63,14 @@ def _header(file):
     return header, 8 + length, size, digest
 
 
+class _Lease(Sized):
+    _fields_ = [("sz", ctypes.c_size_t), *many(ctypes.c_int, "state helper"),
+                *many(ctypes.c_uint64, "leased left least most asked given refused waited_ns")]
+
+
+_ALONE = 3  # GLAKE_LEASE_ALONE
+
+
 class Weights(dict):
     """Tensors by name. They are there as long as this is."""
 
@@ -87,10 +96,11 @@ class Weights(dict):
         while True:
             answer = lib.glake_attach(context, self._device, self._key, ctypes.c_uint64(self._stamp), _CLAIM,
                                       ctypes.byref(bytes_), ctypes.byref(address))
-            if answer != -errno.EAGAIN or time.monotonic() > end:
+            alone = answer == -errno.EAGAIN and library.fetch("glake_lease_get", _Lease(), self._device).state == _ALONE
+            if answer != -errno.EAGAIN or alone or time.monotonic() > end:
                 break
             time.sleep(_PAUSE)
-        if answer in (-errno.ENOENT, -errno.EOPNOTSUPP):
+        if answer in (-errno.ENOENT, -errno.EOPNOTSUPP) or alone:
             self._load(file, start, size)
             return
         library.check("glake_attach", answer)
@@ -139,7 +149,7 @@ class Weights(dict):
                 raise GlakeError(f"{file.name} was changed while it was loaded")
             answer = lib.glake_publish(context, ctypes.c_void_p(self._address), self._key,
                                        ctypes.c_uint64(self._stamp))
-            if answer != -errno.EOPNOTSUPP:
+            if answer not in (-errno.EOPNOTSUPP, -errno.EAGAIN):
                 library.check("glake_publish", answer)
         except BaseException:
             self._give_up()
