@@ -351,6 +351,9 @@ static void take_hello(
 	p->gpus = welcome.gpus = hello->gpus;
 	snprintf(p->name, sizeof(p->name), "%.*s", (int)sizeof(hello->name) - 1,
 		hello->name);
+	/* it goes to logs and errors of others */
+	for (char *c = p->name; *c; c++)
+		*c = *c < ' ' || *c > '~' ? '?' : *c;
 	p->client = glk_books_join(b->books);
 	if (!p->client) {
 		refuse(p, p->conn, -ENOSPC, "the broker has too many clients");

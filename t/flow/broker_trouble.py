@@ -136,13 +136,13 @@ def check_nonsense(broker):
 class Speaker:
     """A client that this test speaks for; `answer`: the kind of the one to its HELLO, None for none."""
 
-    def __init__(self, broker, number, held=0, memory=1 << 30):
+    def __init__(self, broker, number, held=0, memory=1 << 30, name=b"speaker"):
         self.conn = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.conn.settimeout(200)
         self.conn.connect(broker.path)
         self.bell, bell = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with bell:
-            self.say(HELLO, struct.pack("=IIQII32s", 1, 1, number, 0, 0, b"speaker") +
+            self.say(HELLO, struct.pack("=IIQII32s", 1, 1, number, 0, 0, name) +
                      struct.pack("=48sQQQQ", b"GPU-other", memory, held, 0, 0) + bytes(80 * 63), bell)
         self.answer = self.hear()
 
@@ -161,8 +161,10 @@ class Speaker:
 def check_sums(broker):
     one, two = Speaker(broker, 1, 10), Speaker(broker, 2, 2**64 - 10, 2**64 - 1)
     equal((one.answer, two.answer), (WELCOME, None), "one that holds more than any GPU has is no client")
-    one.close()
-    two.close()
+    three = Speaker(broker, 3, name=b"\x1b[2J\xff")
+    ok("?[2J?" in [client["name"] for client in broker.books(-1)["clients"]], "a name is nothing but letters")
+    for client in (one, two, three):
+        client.close()
 
 
 def check_again(broker):
