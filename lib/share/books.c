@@ -275,12 +275,19 @@ static void serve(struct glk_books *books, unsigned number, int64_t now)
 
 	while (gpu->first) {
 		const struct want *first = &books->want[gpu->first];
+		const struct lease *lease = lease_of(books, first->client, number);
 
 		client = first->client;
+		want = first->number;
+		/* it has had so much meanwhile that it may not have this */
+		if (first->least > less(lease->most, lease->held)) {
+			drop(books, number, &gpu->first);
+			answer(books, client, number, want, -ENOMEM, 0);
+			continue;
+		}
 		room = room_of(books, client, number);
 		if (room < first->least)
 			break;
-		want = first->number;
 		/* who waits behind it is not made to wait for what is nice to have */
 		bytes = first->next ? first->least : least_of(room, first->like);
 		drop(books, number, &gpu->first);

@@ -149,6 +149,27 @@ static void test_line(void)
 	glk_books_free(books);
 }
 
+/* One whose first want is met may have no more of what its second one waits for. */
+static void test_most(void)
+{
+	uint32_t a, b, c;
+
+	open_books(1000);
+	a = come(0, 500);
+	b = come(0, BIG);
+	c = come(0, BIG);
+	want(b, 900, 900, 0, 0);
+	want(a, 300, 300, 900 * MS, 0);
+	want(a, 300, 300, 900 * MS, 0);
+	want(c, 100, 100, 900 * MS, 0);
+	seen = count;
+	glk_books_give(books, b, 0, 700, 1 * MS);
+	is_answer(a, 0, 300, "a client has what it waits for");
+	is_answer(a, -ENOMEM, 0, "and is refused what would be more than its most");
+	is_answer(c, 0, 100, "for which nobody behind it waits");
+	glk_books_free(books);
+}
+
 static void test_asks(void)
 {
 	uint32_t a, b, c, d;
@@ -368,6 +389,7 @@ int main(void)
 	tap_plan_later();
 	test_leave();
 	test_line();
+	test_most();
 	test_asks();
 	test_guarantees();
 	test_announced();
