@@ -9,6 +9,7 @@ import lzma
 import os
 import pickle
 import random
+import resource
 import shutil
 import subprocess
 import sys
@@ -286,14 +287,20 @@ def check_snapshots(folder):
                "a thousand lists deep": b"\x80\x04" + b"(" * 3000, "half of JSON": b'{"device_traces": [',
                "a list of itself": b"\x80\x04}(\x8c\x0ddevice_traces]\x94(h\x00eu.",
                "one list for many GPUs": pickle.dumps({"segments": [], "device_traces": [snapshot()["device_traces"][0]] * 2})}
+    trace = [{"action": [], "addr": 1, "size": 1}]
+    hostile.update({"an action that is a list": pickle.dumps({"segments": [], "device_traces": [trace]}),
+                    "blocks that are a number": pickle.dumps({"segments": [{"device": 0, "blocks": 5}], "device_traces": [[]]}),
+                    "a memo of 4 GiB": b"\x80\x04}r\0\0\0\x10.", "a name for a terminal": b"\x80\x04c\xc2\x9b31m\nx\n."})
     for name, content in hostile.items():
         with open(path, "wb") as file:
             file.write(content)
         run = tool("trace", "convert", path, "-o", ours)
         said = run.stderr.decode()
         ok(run.returncode == 1 and said.startswith("glakectl: ") and said.count("\n") == 1 and
-           "job.pickle" in said, f"{name}: one line", said)
+           "job.pickle" in said and "\x9b" not in said, f"{name}: one line", said)
     ok(not os.path.exists(f"{folder}/called"), "nothing of a file is run")
+    most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    ok(most < 2 << 20, "nor does it take what it names", f"{most} KiB")
     check_torch(folder, data)
 
 

@@ -13,10 +13,13 @@ import heapq
 import json
 import os
 import pickle
+import resource
 import struct
 import sys
 
 GPUS = 256  # that a row can tell
+ROOM, ROOM_A_BYTE = 1 << 30, 64  # of memory; an empty dict has 64 bytes for the one that names it
+SECONDS = 60  # of a processor, and one for each MiB, which takes a tenth
 ALLOCATE, FREE, FAILURE, OPENED, BEGIN, END, WRONG = range(7)
 KINDS = {"alloc": ALLOCATE, "free_requested": FREE, "oom": FAILURE}
 _RECORD = struct.Struct("=qQQQQII")  # as in lib/tool/trace_pickle.c
@@ -41,17 +44,10 @@ class _Unpickler(pickle.Unpickler):
 
 def load(file):
     """What a snapshot holds: its segments, and the events of each GPU."""
-    try:
-        file.seek(0)  # whoever has opened it has looked at its beginning
-        begin = file.read(1)
-        file.seek(0)
-        found = _Unpickler(file).load() if begin == b"\x80" else json.load(file)
-    except Wrong:
-        raise
-    except MemoryError:
-        raise Wrong("no memory for what it holds") from None
-    except Exception as error:  # whatever a broken file makes of the reader
-        raise Wrong(f"it cannot be read: {error or type(error).__name__}") from None
+    file.seek(0)  # whoever has opened it has looked at its beginning
+    begin = file.read(1)
+    file.seek(0)
+    found = _Unpickler(file).load() if begin == b"\x80" else json.load(file)
     if isinstance(found, list):  # of memory_snapshot()
         found = {"segments": found, "device_traces": []}
     traces, segments = (found.get(key) if isinstance(found, dict) else None for key in ("device_traces", "segments"))
@@ -133,14 +129,24 @@ class Rows:
 def main(words):
     """The command of glakectl's."""
     out = os.fdopen(1, "wb")
+    # a few bytes may ask for more than the machine has, and keys of one hash for hours
+    size = os.fstat(0).st_size
+    for limit, most in ((resource.RLIMIT_AS, ROOM + ROOM_A_BYTE * size), (resource.RLIMIT_CPU, SECONDS + (size >> 20))):
+        hard = resource.getrlimit(limit)[1]
+        resource.setrlimit(limit, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
     try:
         rows = Rows(*load(os.fdopen(0, "rb")), lenient="lenient" in words)
         out.write(_RECORD.pack(rows.first & (_MOST >> 1), 0, 0, 0, 0, BEGIN, 0))
         for row in rows:
             out.write(_RECORD.pack(*row))
         out.write(_RECORD.pack(0, rows.read, rows.skipped, 0, 0, END, 0))
-    except Wrong as error:
-        text = str(error).encode(errors="replace")
+    except Exception as error:  # whatever a broken file makes of the reader
+        text = str(error) or type(error).__name__
+        if isinstance(error, MemoryError):
+            text = "no memory for what it holds"
+        elif not isinstance(error, Wrong):
+            text = f"it cannot be read: {text}"
+        text = "".join(c if c.isprintable() else "?" for c in text).encode(errors="replace")
         out.write(_RECORD.pack(0, 0, len(text), 0, 0, WRONG, 0) + text)
     out.close()
 
