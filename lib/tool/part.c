@@ -123,12 +123,14 @@ static void find_package(const char *here, char *ret_folder)
 	ret_folder[0] = '\0';
 }
 
-/* Not as python3 -m, which would take a package of this name from the folder one is in. */
+/* Not as python3 -m, and nothing is imported before that folder is left out: one would take any module from the folder
+ * one is in. */
 static const char start[] =
-	"import importlib.util, runpy, sys\n"
+	"import sys\n"
 	"folder, name, module = sys.argv[1:4]\n"
 	"sys.argv[:4] = ['glakectl']\n"
-	"sys.path[:1] = [folder] if folder else []\n"
+	"sys.path = [place for place in (folder, *sys.path) if place]\n"
+	"import importlib.util, runpy\n"
 	"if not (importlib.util.find_spec('glake') and importlib.util.find_spec(module)):\n"
 	"    sys.exit('glakectl: ' + name + ': Python has no module ' + module + ': install "
 	"all of glake, or its package python3-glake')\n"

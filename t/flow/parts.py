@@ -65,6 +65,12 @@ def elsewhere():
         has(done_.stderr, "glakectl: report: Python has no module glake.report: install all of glake", "is told as well")
         os.symlink(os.path.join(HERE, "../python/glake"), os.path.join(folder, "bin", "glake"))
         equal(run(tool, "report", "--help").returncode, 0, "one that lies beside it is found")
+        os.mkdir(os.path.join(folder, "strange"))
+        for name in ("runpy", "contextlib", "glake"):
+            with open(os.path.join(folder, "strange", f"{name}.py"), "w", encoding="ascii") as file:
+                file.write("raise SystemExit('strange')\n")
+        equal(run(tool, "report", "--help", cwd=os.path.join(folder, "strange")).returncode, 0,
+              "a module of the folder one is in is none of it")
         equal(run("./glakectl", "bench", cwd=os.path.dirname(tool)).returncode, 1,
               "the folder one is in is looked at as little")
         link = os.path.join(folder, "gk")
