@@ -63,7 +63,7 @@ pid_t process_find(const char *name, int *ret_room);
 /* What a process that is called so answers to a method; takes the parameters, or NULL. NULL after a message. */
 struct json_object *process_result(
 	const char *name, const char *method, struct json_object *params);
-/* Prints an answer as it is, for people and programs. */
+/* Prints an answer, for people and programs; what is not ASCII as '?'. */
 void process_print(struct json_object *result);
 /* What process_ask() answered. */
 void process_say_failed(pid_t pid, int err, const char *why);

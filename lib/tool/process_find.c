@@ -102,15 +102,20 @@ struct json_object *process_result(
 	}
 	err = process_ask(room, pid, method, params, &result, why);
 	close(room);
-	if (!err)
+	if (!err && result)
 		return result;
-	process_say_failed(pid, err, why);
+	process_say_failed(pid, err, err ? why : "it answers with nothing");
 	return NULL;
 }
 
 void process_print(struct json_object *result)
 {
-	puts(json_object_to_json_string_ext(result,
+	const char *text = json_object_to_json_string_ext(result,
 		JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED |
-			JSON_C_TO_STRING_NOSLASHESCAPE));
+			JSON_C_TO_STRING_NOSLASHESCAPE);
+
+	/* as process_word() has it */
+	for (; text && *text; text++)
+		putchar(*text == '\n' || (*text >= ' ' && *text <= '~') ? *text : '?');
+	putchar('\n');
 }

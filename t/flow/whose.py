@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """glakectl whose and check: what an address of a running process is, and what is found behind its blocks."""
 import json
+import os
+import socket
+import subprocess
 
-from tap import done, equal, has, ok, start
+from tap import HUNG, TOOL, done, equal, has, ok, start
 from watched import Room, Watched
 
 
@@ -65,12 +68,33 @@ def check_check(room):
     program.end()
 
 
+def check_liar(room):
+    """One who answers what no process of glake would."""
+    path = os.path.join(room.path, f"{os.getpid()}.sock")
+    with socket.socket(socket.AF_UNIX) as liar:
+        liar.bind(path)
+        liar.listen(8)
+        for result, status, out, err in ((b"null", 1, "", "it answers with nothing"),
+                                         ('{"what":"\x7f\x9b31m"}'.encode(), 0, '{\n  "what": "???31m"\n}\n', "")):
+            run = subprocess.Popen([TOOL, "whose", "--json", "1", str(os.getpid())], env=room.env, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+            one = liar.accept()[0]
+            one.recv(1000)
+            one.sendall(b'{"jsonrpc":"2.0","id":1,"result":' + result + b"}\n")
+            one.close()
+            said = run.communicate(timeout=HUNG)
+            equal((run.returncode, said[0]), (status, out), f"{result}: what is shown of it")
+            has(said[1], err, "and said")
+    os.unlink(path)
+
+
 def main():
     start()
     with Room() as room:
         check_usage(room)
         check_whose(room)
         check_check(room)
+        check_liar(room)
     done()
 
 
