@@ -10,6 +10,16 @@
 
 #include <errno.h>
 
+/* Looks, and tells nobody; adds to *did. */
+static int look(struct glk_context *context, struct glake_checked *did)
+{
+	int err = 0;
+
+	for (int i = 0; i < context->devices && !err; i++)
+		err = glk_guard_check(&context->caches[i], did);
+	return err;
+}
+
 int glake_check(struct glake *ctx, struct glake_checked *ret_checked)
 {
 	struct glake_checked did = {.sz = sizeof(did)};
@@ -22,8 +32,7 @@ int glake_check(struct glake *ctx, struct glake_checked *ret_checked)
 	if (err)
 		return err;
 	cancel = glk_cancel_off();
-	for (int i = 0; i < context->devices && !err; i++)
-		err = glk_guard_check(&context->caches[i], &did);
+	err = look(context, &did);
 	for (int i = 0; i < context->devices && !err && !told; i++)
 		told = glk_guard_tell(&context->caches[i]);
 	glk_cancel_restore(cancel);
@@ -169,11 +178,12 @@ static void add_findings(struct glk_json *json, struct glake *handle, int gpu)
 			add_finding(json, &f);
 }
 
+/* The program is told of what was found by its own calls. */
 void glk_method_check(struct glk_rpc_call *call)
 {
 	struct glk_json *json = glk_rpc_result(call);
+	struct glk_context *looked;
 	struct glake *handle = NULL;
-	struct glake_error why = {.sz = sizeof(why)};
 	uint64_t context = 0;
 	int err;
 
@@ -186,9 +196,10 @@ void glk_method_check(struct glk_rpc_call *call)
 
 		if (context && glk_context_number(handle) != context)
 			continue;
-		err = glake_check(handle, &c);
-		glake_last_error(&why);
-		if (err && why.error_class != GLAKE_ERROR_GUARD) {
+		err = glk_context_get(handle, &looked);
+		if (!err)
+			err = look(looked, &c);
+		if (err) {
 			glk_served_refuse(call, err);
 			return;
 		}

@@ -257,6 +257,8 @@ static int run(const char *line)
 		return limit_files(count);
 	if (sscanf(line, "spoil %zu", &size) == 1)
 		return spoil(size);
+	if (!strcmp(line, "check\n"))
+		return glake_check(contexts[0], NULL);
 	if (!strcmp(line, "scene\n"))
 		return make_scene();
 	if (!strcmp(line, "churn\n"))

@@ -65,6 +65,7 @@ def check_check(room):
     run = room.tool("check")
     equal(run.returncode, 1, "what was found stays found")
     has(run.stdout, f"overrun, 1 bytes from offset 5003 of {hex(first)}", "in words")
+    equal([program.do("check") for _ in range(2)], ["failed", "done"], "the program is told too, once")
     program.end()
 
 
