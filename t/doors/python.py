@@ -104,6 +104,7 @@ def made():
 block = made()
 facts["none"] = glake.check()["blocks"]
 ctypes.memset(block + 1002, 1, 3)
+facts["before"] = len(glake.findings())
 try:
     glake.check()
 except glake.GuardError as error:
@@ -118,6 +119,7 @@ facts["mode"] = raised(glake.guard, "loud")
     if not tap.ok("found" in found, "an overrun is raised", found):
         return
     tap.equal((found["none"], found["again"], found["all"]), (1, 1, 1), "a block is guarded, and said once")
+    tap.equal(found["before"], 1, "also where findings() had it before")
     one = found["found"][0]
     tap.equal((one["kind"], one["base"], one["size"], one["offset"], one["bytes"], one["device"]),
               ("overrun", found["block"], 1000, 1002, 3, 0), "with all that is known")

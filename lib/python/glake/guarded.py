@@ -82,15 +82,14 @@ def _sentence(found):
 
 
 def _look():
-    """Looks at all: the figures of that, and whether anything was found that nobody was told of."""
+    """Looks at all: the figures of that."""
     counted = _Checked()
     try:
         library.fetch("glake_check", counted)
     except GlakeError:
         if library.last_error()["class"] != "GUARD":
             raise
-        return counted, True
-    return counted, False
+    return counted
 
 
 def _all(counted):
@@ -117,8 +116,10 @@ def guard(mode):
 def check():
     """Looks at all that is guarded, behind the work of the GPUs: its figures, or GuardError for what was found since it
     was raised last."""
-    counted, new = _look()
-    if new:
+    counted = _look()
+    if counted.findings < sum(_told.values()):  # another context
+        _told.clear()
+    if counted.findings > sum(_told.values()):
         found = [row for row in _all(counted) if row["number"] >= _told.get(row["device"], 0)]
         _told.update((row["device"], row["number"] + 1) for row in found)
         raise GuardError(found)
@@ -127,7 +128,7 @@ def check():
 
 def findings():
     """All that was found and is kept, with the frames of who asked for each block."""
-    return _all(_look()[0])
+    return _all(_look())
 
 
 def whose(address):
