@@ -120,17 +120,18 @@ def check_liar(room):
             (good.replace("gauge", "histogram") + "glake_x_sum{} 1\\n", 1, 1), (good + "other_x{} 1\\n", 0, 1),
             (good + 'glake_x{pid=\\"1\\"} 1\\n', 0, 1), (good + 'glake_x{program=\\"a\\"} 1\\n', 0, 1),
             (good + "glake_x{} one\\n", 0, 0), (good + "glake_x{}", 0, 0), (good + "glake_x{a=b} 1\\n", 0, 0),
+            (good + 'glake_x{a b=\\"1\\"} 1\\n', 0, 0), (good + 'glake_x{__name__=\\"glake_y\\"} 1\\n', 0, 0), (None, 0, 0),
             ("# HELP glake_up U\\n# TYPE glake_up gauge\\nglake_up{} 7\\n", 0, 1), ("\\n" * 1000, 0, 1)]:
         run = subprocess.Popen([TOOL, "export", "--once"], env=room.env, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True)
         for answer in ('{"jsonrpc":"2.0","id":1,"result":{"program":"a\\"\\\\b\\n"}}',
-                       '{"jsonrpc":"2.0","id":1,"result":"' + text + '"}'):
+                       f'{{"jsonrpc":"2.0","id":1,"result":"{text}"}}' if text else "[" * 100000):
             one = liar.accept()[0]
             one.recv(1000)
             one.sendall(answer.encode() + b"\n")
             one.close()
         shown = run.communicate(timeout=HUNG)[0]
-        check_text(shown, f"a liar who says {text[:60]}")
+        check_text(shown, f"a liar who says {text[:60] if text else 'lists in lists'}")
         equal(len(re.findall("^glake_x(?:_sum)?{", shown, re.M)), kept, "what is no sample is left out")
         equal([*samples(shown, "glake_up").values()], [up], "and whether it is up is ours to say")
     liar.close()
@@ -218,6 +219,17 @@ def check_http(room, server, programs):
         got = server.raw(data)
         ok(b"200 OK" not in got, f"{data[:30]} is refused", got[:100])
     has(server.raw(b"GET /metrics HTTP/1.0\r\n\r\n").decode(), "glake_up{", "HTTP/1.0 is answered")
+    crowd = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(250)]
+    with open(f"/proc/{server.run.pid}/status", encoding="ascii") as file:
+        threads = int(re.search(r"Threads:\s*(\d+)", file.read())[1])
+    ok(threads < 100, "a crowd finds no more than 64 places", threads)
+    for one in crowd:
+        one.settimeout(HUNG)
+        try:
+            one.recv(1)
+        except ConnectionResetError:
+            pass
+        one.close()
     silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(40)]
     for one in silent:
         one.sendall(b"GET /met")

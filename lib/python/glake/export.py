@@ -7,6 +7,7 @@ Prometheus would take is not up, and takes nothing from the others.
 
 import concurrent.futures
 import ipaddress
+import re
 import signal
 import socket
 import socketserver
@@ -31,8 +32,11 @@ interrupted. It needs prometheus_client.
 """
 PORT = 9474
 SILENT = 5  # seconds that a client may say nothing
-AT_ONCE = 32  # processes that are asked side by side, and clients that are answered
+AT_ONCE = 32  # processes that are asked side by side
+CLIENTS = 64  # that are connected at an address
+CONTEXTS = 64  # GLAKE_CONTEXT_MAX
 OF_ONE = 1024  # metrics of one process; the library has some 60
+LABEL = re.compile("(?!__)[a-zA-Z_][a-zA-Z0-9_]*")  # prometheus_client reads others too
 
 
 def library():
@@ -53,7 +57,7 @@ def _ask(pid):
         if not isinstance(about, dict):
             raise process.Refused("it says what it was not asked")
         name = "".join(c if c.isprintable() and c not in '"\\' else "?" for c in str(about.get("program", "")))[:63]
-        contexts = [row.get("context") for row in about.get("contexts") or () if isinstance(row, dict)]
+        contexts = [row.get("context") for row in (about.get("contexts") or ())[:CONTEXTS] if isinstance(row, dict)]
         for number in contexts if len(contexts) > 1 else [None]:  # an answer has a most
             try:
                 texts.append(process.ask(pid, "metrics", **({} if number is None else {"context": number})))
@@ -61,7 +65,10 @@ def _ask(pid):
                 if refused.code != -32602:  # one that has closed a context meanwhile has answered as well
                     raise
         parse = library().parser.text_string_to_metric_families
-        return name, [metric for text in texts for metric in parse(text)]
+        metrics = [metric for text in texts for metric in parse(text)]
+        if not all(map(LABEL.fullmatch, {label for metric in metrics for sample in metric.samples for label in sample.labels})):
+            raise ValueError("a label that is none")
+        return name, metrics
     except (FileNotFoundError, ConnectionRefusedError):
         return None
     except (OSError, process.Refused, ValueError, KeyError, IndexError, TypeError, AttributeError):
@@ -145,6 +152,19 @@ def _serve(address, port, collector):
         address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
         daemon_threads = True
         request_queue_size = 64
+        places = threading.Semaphore(CLIENTS)
+
+        def process_request(self, request, client_address):
+            if self.places.acquire(blocking=False):
+                super().process_request(request, client_address)
+            else:
+                self.shutdown_request(request)
+
+        def process_request_thread(self, request, client_address):
+            try:
+                super().process_request_thread(request, client_address)
+            finally:
+                self.places.release()
 
         def server_bind(self):  # no name is looked up
             socketserver.TCPServer.server_bind(self)

@@ -75,7 +75,7 @@ def ask(pid, method, **params):
                 raise Refused("it has ended" if not more else "it answers more than there is room for")
     try:
         answer = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict) or ("result" not in answer and not isinstance(answer.get("error"), dict)):
         raise Refused("it says what it was not asked")
