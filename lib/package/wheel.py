@@ -34,7 +34,7 @@ Summary: GPU memory without fragmentation, for PyTorch, CuPy and whole programs
 License: LGPL-2.1-or-later
 Requires-Python: >=3.8
 Provides-Extra: report
-Requires-Dist: matplotlib>=3.5; extra == "report"
+Requires-Dist: matplotlib>=3.6; extra == "report"
 Provides-Extra: export
 Requires-Dist: prometheus_client; extra == "export"
 Classifier: Operating System :: POSIX :: Linux
