@@ -217,15 +217,14 @@ static bool yield(struct glk_cache *cache)
 }
 
 /* The last one that was freed is not kept: what lies behind it is looked at now, behind all that used it. */
-static bool look_now(struct glk_guard *g, struct glk_extent *e, bool common)
+static bool look_now(struct glk_guard *g, struct glk_extent *e)
 {
 	const struct glk_guard_gone *gone = glk_guard_gone(g, g->freed - 1);
 	uint64_t from = g->look_end;
 
-	if (!glk_guard_may_queue(g->cache, gone->stream))
+	if (!glk_guard_may_queue(g->cache, gone->stream) ||
+		glk_guarded_order(g->cache, e, gone->on, gone->serial, gone->on))
 		return false;
-	if (common)
-		glk_guarded_order(g->cache, e, gone->on, gone->serial, gone->on);
 	return glk_guard_look_note(g, g->freed - 1) &&
 		glk_guard_look_queue(g, from, gone->stream);
 }
@@ -255,7 +254,7 @@ static bool note(struct glk_guard *g, struct glk_guard_record *record,
 	if (whole && common && glk_load_relaxed(&g->mode) >= GLK_GUARD_CANARY)
 		keeps = glk_guard_keep(g, e);
 	if (whole && !keeps)
-		looks = look_now(g, e, common);
+		looks = look_now(g, e);
 	g->looked += keeps || looks;
 	g->unchecked += canary && !keeps && !looks;
 	return keeps;

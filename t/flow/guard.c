@@ -847,6 +847,28 @@ static void streams(void)
 	flow_close(ctx, 0);
 }
 
+/* A block that is not kept is looked at behind the stream that it was asked for on, where its canary is written. */
+static void elsewhere(void)
+{
+	struct glake *ctx = open_with((const char *const[]){"guard.mode=sample",
+		"guard.rate=1", "guard.tail=4096", "soft.streams=stepped", NULL});
+	struct CUstream_st *one, *two;
+	struct glake_checked c;
+	void *p;
+
+	if (glake_stream_new(ctx, 0, &one) || glake_stream_new(ctx, 0, &two))
+		tap_bail("no streams");
+	p = flow_alloc(ctx, 3000, one);
+	is_int(glake_free(ctx, p, two), 0, "asked for on one stream, freed on another");
+	is_int(glake_soft_stream_sync(ctx, 0, two), 0, "which is ahead");
+	c = checked(ctx, 0);
+	ok(c.freed == 1 && !c.unchecked, "its canary is looked at");
+	ok(!c.findings && !said.count, "  and nothing was written");
+	is_int(glake_stream_free(ctx, 0, one), 0, "one ends");
+	is_int(glake_stream_free(ctx, 0, two), 0, "and the other");
+	flow_close(ctx, 0);
+}
+
 static void report(void)
 {
 	char name[64], setting[96], line[1024] = "";
@@ -946,6 +968,7 @@ int main(void)
 	little();
 	goes_back();
 	streams();
+	elsewhere();
 	report();
 	arguments();
 	return tap_done();
