@@ -375,7 +375,8 @@ static int look_at_all(struct batch *b, uint64_t serial, struct glake_checked *r
 	return err;
 }
 
-static int look(struct glk_guard *g, uint64_t serial, struct glake_checked *ret)
+static int look(
+	struct glk_guard *g, uint64_t serial, uint64_t freed, struct glake_checked *ret)
 {
 	struct batch *b = glk_region_new(sizeof(*b));
 	int err = -ENOMEM;
@@ -386,7 +387,7 @@ static int look(struct glk_guard *g, uint64_t serial, struct glake_checked *ret)
 		err = g->work.ready ? look_at_all(b, serial, ret) : 0;
 	}
 	if (!err)
-		err = glk_guard_look_at_all(g);
+		err = glk_guard_look_at_all(g, freed);
 	ret->freed += g->looked;
 	ret->kept += g->filled;
 	ret->again += g->again;
@@ -402,15 +403,19 @@ static int look(struct glk_guard *g, uint64_t serial, struct glake_checked *ret)
 int glk_guard_check(struct glk_cache *cache, struct glake_checked *ret)
 {
 	struct glk_guard *g = glk_guard_of(cache);
-	uint64_t serial;
+	uint64_t serial, freed;
 	int err;
 
 	if (!glk_guard_ops(cache) ||
 		!glk_load_acquire(&cache->started)) /* as glk_cache_start() */
 		return 0;
+	/* others go on meanwhile: what they queue is not waited for */
 	serial = glk_load_acquire(&g->serial); /* pairs with: the addition in born */
+	glk_lock(&g->lock);
+	freed = g->freed;
+	glk_unlock(&g->lock);
 	glk_lock(&cache->lock);
 	err = glk_clock_sync_all(&cache->streams);
 	glk_unlock(&cache->lock);
-	return err ? err : look(g, serial, ret);
+	return err ? err : look(g, serial, freed, ret);
 }

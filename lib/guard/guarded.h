@@ -180,8 +180,9 @@ bool glk_guard_keep(struct glk_guard *g, struct glk_extent *e);
 struct glk_extent *glk_guard_take(struct glk_guard *g, uint64_t size, uint32_t on);
 /* All of a stream that can be looked at are, behind it. */
 void glk_guard_look_at(struct glk_guard *g, uint32_t on, struct CUstream_st *stream);
-/* When the GPU is idle: all that is kept is looked at. 0, or the driver's error. */
-int glk_guard_look_at_all(struct glk_guard *g);
+/* When all work of those that were freed before a number has ended: those that are kept are looked at. 0, or the
+ * driver's error. */
+int glk_guard_look_at_all(struct glk_guard *g, uint64_t to);
 /* All of it goes back. Whether there was any. */
 bool glk_guard_let_all_go(struct glk_guard *g);
 

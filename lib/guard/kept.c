@@ -91,7 +91,7 @@ static enum kind kind_of(const struct glk_guard_gone *k)
 }
 
 /* Which of them: of a stream, by its number, or, with 0, all; those that were put behind the stream of guard alone, or
- * `again`, those that were looked at too: the GPU is idle then, and none of them is any riper for it. */
+ * `again`, those that were looked at too: their work has ended then, and none of them is any riper for it. */
 struct which {
 	uint32_t on;
 	bool again;
@@ -164,8 +164,8 @@ void glk_guard_look_at(struct glk_guard *g, uint32_t on, struct CUstream_st *str
 		g->look_from++;
 }
 
-/* Behind the stream of guard; 0, or the driver's error. */
-static int look_at_each(struct glk_guard *g, struct which which)
+/* Behind the stream of guard, those before a number; 0, or the driver's error. */
+static int look_at_each(struct glk_guard *g, struct which which, uint64_t to)
 {
 	struct glk_drv *drv = g->cache->drv;
 	int err = glk_guard_stream(g);
@@ -173,9 +173,9 @@ static int look_at_each(struct glk_guard *g, struct which which)
 	for (enum kind kind = CANARIES; kind < KINDS; kind++) {
 		uint64_t from = g->kept_first;
 
-		while (!err && from < g->freed &&
-			look_at_some(g, kind, which, &from, g->freed, g->work.stream)) {
-			if (from == g->freed)
+		while (!err && from < to &&
+			look_at_some(g, kind, which, &from, to, g->work.stream)) {
+			if (from == to)
 				break;
 			err = drv->ops->stream_sync(
 				drv, g->cache->device, g->work.stream);
@@ -188,13 +188,13 @@ static int look_at_each(struct glk_guard *g, struct which which)
 	return err;
 }
 
-int glk_guard_look_at_all(struct glk_guard *g)
+int glk_guard_look_at_all(struct glk_guard *g, uint64_t to)
 {
 	if (!g->work.ready)
 		return 0;
 	glk_guard_poll(g);
-	return g->kept_first < g->freed ? look_at_each(g, (struct which){.again = true})
-					: 0;
+	return g->kept_first < to ? look_at_each(g, (struct which){.again = true}, to)
+				  : 0;
 }
 
 /* ---- To and fro ---- */
@@ -259,7 +259,7 @@ bool glk_guard_let_all_go(struct glk_guard *g)
 			order(g, k);
 	}
 	if (any)
-		look_at_each(g, (struct which){.on = 0});
+		look_at_each(g, (struct which){.on = 0}, g->freed);
 	for (; g->kept_first < g->freed; g->kept_first++)
 		if (glk_guard_gone(g, g->kept_first)->e)
 			release(g, glk_guard_gone(g, g->kept_first));
@@ -288,15 +288,16 @@ bool glk_guard_keep(struct glk_guard *g, struct glk_extent *e)
 {
 	bool filled = glk_load_relaxed(&g->mode) >= GLK_GUARD_POISON;
 	struct glk_guard_gone *k = glk_guard_gone(g, g->freed - 1);
-	uint64_t bytes = bytes_of(k);
+	/* asked for once: the mode may change meanwhile */
+	uint64_t bytes = bytes_of(k), most = most_bytes(g);
 
 	k->serves = glk_guarded_only_on(e, k->on) &&
 		(k->serial || !glk_stream_key(k->stream));
 	/* others may have the memory of one that is out until they let it go */
-	if (bytes > most_bytes(g) || glk_load_relaxed(&e->bin) != GLK_BIN_MARKED ||
+	if (bytes > most || glk_load_relaxed(&e->bin) != GLK_BIN_MARKED ||
 		(filled ? !fill(g, k, e) : !k->serves))
 		return false;
-	while (g->kept_bytes + bytes > most_bytes(g))
+	while (g->kept_bytes + bytes > most)
 		let_go(g, k->on, k->stream);
 	glk_guarded_keep(g->cache, e);
 	k->filled = filled;
@@ -310,7 +311,7 @@ bool glk_guard_keep(struct glk_guard *g, struct glk_extent *e)
 	g->filled += filled;
 	g->unlooked++;
 	g->unlooked_bytes += filled ? bytes : 0;
-	if (g->unlooked >= GLK_GUARD_BATCH || g->unlooked_bytes > most_bytes(g) / 4)
+	if (g->unlooked >= GLK_GUARD_BATCH || g->unlooked_bytes > most / 4)
 		glk_guard_look_at(g, k->on, k->stream);
 	return true;
 }

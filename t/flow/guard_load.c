@@ -72,10 +72,50 @@ static void under_load(void)
 	flow_close(ctx, 0);
 }
 
+/* Asks and frees, and writes nothing. */
+static void *asks(void *arg)
+{
+	struct glake *ctx = arg;
+	struct CUstream_st *stream;
+
+	if (glake_stream_new(ctx, 0, &stream))
+		tap_bail("no stream");
+	for (unsigned i = 0; i < 300; i++)
+		if (glake_free(
+			    ctx, flow_alloc(ctx, 1 + i * 1237 % 20000, stream), stream))
+			tap_bail("a free is refused");
+	glake_stream_free(ctx, 0, stream);
+	return NULL;
+}
+
+/* Blocks that are freed while a look at all waits are not looked at before they are filled. */
+static void beside_looks(void)
+{
+	struct glake *ctx = flow_open(
+		(const char *const[]){"guard.mode=poison", "soft.streams=stepped", NULL});
+	struct glake_checked c = {.sz = sizeof(c)};
+	pthread_t threads[THREADS];
+
+	for (unsigned i = 0; i < THREADS; i++)
+		if (pthread_create(&threads[i], NULL, asks, ctx))
+			tap_bail("no thread");
+	for (unsigned i = 0; i < 100; i++)
+		if (glake_check(ctx, NULL))
+			tap_bail("something is found");
+	for (unsigned i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	is_int(glake_check(ctx, &c), 0, "checks beside others find nothing");
+	ok(c.freed && !c.findings, "of %d frees nothing is said", (int)c.freed);
+	is_int(errors, 0, "  nor in the log");
+	flow_close(ctx, 0);
+}
+
 int main(void)
 {
 	tap_plan_later();
 	glake_log_hook(hook, NULL, GLAKE_LOG_ERROR);
 	under_load();
+	for (unsigned i = 0; i < 4; i++)
+		beside_looks();
 	return tap_done();
 }
