@@ -4,6 +4,7 @@
 glakectl draw: pictures of what other commands report, whole or not there; that the timeline has both curves,
 names its peaks and its limit, and has colours for the light and the dark.
 """
+import json
 import os
 import tempfile
 import xml.etree.ElementTree as xml
@@ -58,6 +59,27 @@ def check_timeline(folder):
             equal(file.read(4), begin, "is one")
 
 
+def check_name(folder):
+    """A name is drawn as it is, and not as a formula; what SVG has no place for is left out of it."""
+    with open(os.path.join(folder, "replayed.json"), encoding="utf-8") as file:
+        found = json.load(file)
+    found["trace"] = "a$\\frac$b\x01"
+    path = os.path.join(folder, "name.svg")
+    run = tool("draw", "-", "-o", path, stdin=json.dumps(found).encode())
+    equal((run.returncode, run.stderr), (0, b""), "a name of a formula")
+    ok("a$\\frac$b\ufffd: live and reserved GPU memory" in texts(path), "is drawn as it is", texts(path))
+
+
+def check_apart(folder):
+    """Runs of a map with nothing told of what lies between them."""
+    path = os.path.join(folder, "apart.svg")
+    run = {"state": "live", "size": 1 << 21, "asked": 1 << 21, "stream": 0}
+    found = {"pid": 1, "program": "x", "gpus": [{"gpu": 0, "context": 1, "reserved_bytes": 1 << 22, "runs": [
+        {**run, "address": 1 << 21}, {**run, "address": 1 << 60}]}]}
+    equal(tool("draw", "-", "-o", path, stdin=json.dumps(found).encode()).returncode, 0, "two ends of all addresses")
+    ok({"200000", f"{1 << 60:x}"} <= set(texts(path)), "have a row each", texts(path))
+
+
 def check_copies(folder):
     """What bench copy measured, with memory that is busy."""
     path = os.path.join(folder, "copy.svg")
@@ -74,7 +96,9 @@ def check_copies(folder):
 
 def check_refused(folder):
     good, path = os.path.join(folder, "replayed.json"), os.path.join(folder, "none.svg")
-    wrong = {"none.json": b"{", "list.json": b"[]", "other.json": b'{"a":1}', "half.json": b'{"contents":{"timeline":{"at":[]}}}'}
+    wrong = {"none.json": b"{", "list.json": b"[]", "other.json": b'{"a":1}', "half.json": b'{"contents":{"timeline":{"at":[]}}}',
+             "deep.json": b"[" * 100000, "huge.json": b'{"contents":{"timeline":{"unit":"us","end":1,"at":[0],"live":[1],'
+             b'"reserved":[1e300]}},"trace":"huge","budget_bytes":0}'}
     for name, content in wrong.items():
         with open(os.path.join(folder, name), "wb") as file:
             file.write(content)
@@ -97,6 +121,8 @@ def main():
         done()
     with tempfile.TemporaryDirectory() as folder:
         check_timeline(folder)
+        check_name(folder)
+        check_apart(folder)
         check_copies(folder)
         check_refused(folder)
     done()

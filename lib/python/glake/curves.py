@@ -5,7 +5,7 @@ missed an objective and tokens a second over the rate, by policy, where there ar
 requests over time.
 """
 
-from . import tool
+from . import pictures, tool
 
 POLICIES = {"first": ("first come, first served", "#8a8a8a"), "swap": ("whole requests leave", "#c98a1b"),
             "layers": ("layers leave", "#1b6fc9")}
@@ -66,6 +66,6 @@ def figure(result):
     many = len(result["points"]) > 1
     height = 6 if many else 2.6 * sum(policy in result["points"][0] for policy in POLICIES)
     made = Figure(figsize=(9, height), layout="constrained")
-    made.suptitle(f"{result['model']}, {result['hardware']}, {result['memory_bytes'] / 2**30:.1f} GiB for caches", fontsize=10)
+    made.suptitle(f"{pictures.text_of(result['model'])}, {pictures.text_of(result['hardware'])}, {result['memory_bytes'] / 2**30:.1f} GiB for caches", fontsize=10)
     (draw_rates if many else draw_time)(result, made)
     return made

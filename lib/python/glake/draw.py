@@ -24,7 +24,7 @@ which makes SVG, PNG and PDF.
 def _timeline(found):
     line = found["contents"]["timeline"]
     figure, axes = pictures.timeline(line, 690, 350, head=24)
-    figure.suptitle(f"{found['trace']}: live and reserved GPU memory", x=0.02, y=0.98, ha="left", fontsize=12)
+    figure.suptitle(f"{pictures.text_of(found['trace'])}: live and reserved GPU memory", x=0.02, y=0.98, ha="left", fontsize=12)
     if found["budget_bytes"] and found["budget_bytes"] < 2 * max(line["reserved"]):
         axes.axhline(found["budget_bytes"], color=pictures.OTHER, linestyle=(0, (6, 4)), linewidth=1.2)
         axes.set_ylim(0, max(axes.get_ylim()[1], 1.08 * found["budget_bytes"]))
@@ -60,7 +60,7 @@ def run(words):
             found = json.load(file)
     except OSError as error:
         raise tool.Failure(f"glakectl: {rest[0]}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise tool.Failure(f"glakectl: {rest[0]}: it is no JSON: {error}") from error
     make = next((make for key, make in KINDS.items() if isinstance(found, dict) and key in found), None)
     if not make:
@@ -68,7 +68,9 @@ def run(words):
     with tool.output(path) as write:
         try:
             pictures.save(make(found, by), "picture", write, kind)
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        except (OSError, tool.Failure):
+            raise
+        except Exception as error:  # whatever it has or lacks
             raise tool.Failure(f"glakectl: {rest[0]}: it is not whole: {type(error).__name__}: {error}") from error
     return 0
 

@@ -54,7 +54,7 @@ def _stretches(runs, kinds, row):
         begin, end = run["address"], run["address"] + run["size"]
         if kind == NOTHING and end - begin >= row:
             lists.append([])
-        elif not lists:
+        elif not lists or (lists[-1] and lists[-1][-1][1] != begin):
             lists.append([(begin, end, kind)])
         else:
             lists[-1].append((begin, end, kind))
@@ -63,7 +63,7 @@ def _stretches(runs, kinds, row):
 
 def rows_of(runs, kinds):
     """(address, [(first cell, cells, kind)]) of each row, and the bytes of a cell."""
-    held = sum(run["size"] for run, kind in zip(runs, kinds) if kind != NOTHING)
+    held = sum(abs(run["size"]) for run, kind in zip(runs, kinds) if kind != NOTHING)
     cell = 4096
     while held / cell / COLUMNS > ROWS - 8:
         cell *= 2
@@ -97,7 +97,7 @@ def figure(found, by="state"):
     heights = [44 + 15 * len(rows) + 20 * -(-len(kinds) // 4) for _, kinds, rows, _ in shown]
     height = sum(heights) + 50
     made = pictures.new(1000, height)
-    made.suptitle(f"Address space of process {found['pid']}, {found['program']}".replace("$", r"\$"), x=0.02, y=1 - 8 / height,
+    made.suptitle(f"Address space of process {found['pid']}, {pictures.text_of(found['program'])}", x=0.02, y=1 - 8 / height,
                   ha="left", va="top", fontsize=13)
     top = height - 40
     for (gpu, kinds, rows, cell), room in zip(shown, heights):

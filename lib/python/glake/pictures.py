@@ -16,8 +16,14 @@ COLOURS = {"text": ("#1f2328", "#e6edf3"), "quiet": ("#59636e", "#9198a1"), "lin
 _LIGHT = "#eef1f4 #2f9e5b #b8860b #8251df #e3b341 #5aa2e0 #e0703a #8fb9b0 #b1bac4 #cf222e #8c959f #6e40c9"
 _DARK = "#161b22 #3fb951 #d39922 #a371f7 #e3b342 #58a6fe #f0883e #56a396 #6e7681 #f85149 #8b949e #8957e5"
 COLOURS.update({f"k{i}": pair for i, pair in enumerate(zip(_LIGHT.split(), _DARK.split()))})
+UNWANTED = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 TEXT, QUIET, LINE, GROUND, LIVE, RESERVED, OTHER = (COLOURS[name][0] for name in (
     "text", "quiet", "line", "ground", "live", "reserved", "other"))
+
+
+def text_of(text):
+    """A text from elsewhere as matplotlib is to draw it: as it is, and none that SVG has no place for."""
+    return UNWANTED.sub("\ufffd", str(text)).replace("$", r"\$")
 
 
 def style():
@@ -127,7 +133,7 @@ def frontier(points, recorded, width, height=280):
     for i, (name, over) in enumerate(recorded):
         right = over - axes.get_xlim()[0] > 0.6 * span
         axes.axvline(over, color=OTHER, linewidth=1.6, gid="recorded")
-        axes.annotate(name.replace("$", r"\$"), (over, 1 - 0.08 * i), (-6 if right else 6, -9), xycoords=("data", "axes fraction"),
+        axes.annotate(text_of(name), (over, 1 - 0.08 * i), (-6 if right else 6, -9), xycoords=("data", "axes fraction"),
                       textcoords="offset points", color=TEXT, fontsize=8, ha="right" if right else "left")
     axes.set_title("ms", color=QUIET)
     axes.set_xlabel("reserved, as a multiple of peak live")

@@ -47,12 +47,11 @@ STREAMS = 50  # rows of their table
 SMALL = 9  # sizes below 2^9 share a row
 AGES = ("< 10 us", "< 100 us", "< 1 ms", "< 10 ms", "< 0.1 s", "< 1 s", "< 10 s", "< 100 s", "< 1000 s", "longer",
         "not freed")
-UNWANTED = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def text(value):
     """A text from elsewhere, which may be anything, as the content of an element."""
-    return html.escape(UNWANTED.sub("\ufffd", str(value)))
+    return html.escape(pictures.UNWANTED.sub("\ufffd", str(value)))
 
 
 def figure(value):
@@ -309,7 +308,7 @@ def _frontier(data):
     if len(points) > 1 or recorded:
         spots = [(row["reserved_over_live"], row["first_ms"] + row["later_ms"], target_text(row["target"]),
                   row["configured"]) for row in points]
-        others = [(UNWANTED.sub("\ufffd", row["name"]), row["reserved_over_live"]) for row in recorded]
+        others = [(row["name"], row["reserved_over_live"]) for row in recorded]
         drawn = ('<figure class="chart" id="frontier">\n' + _both(
             lambda width, name: pictures.svg(pictures.frontier(spots, others, width), name), "frontier",
             "Reserved memory against driver time") + "</figure>\n")
