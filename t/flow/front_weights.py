@@ -125,6 +125,12 @@ def main():
         tap.equal([item for item in broker.books()["contents"] if item["key"] == "cut"], [], "and left to others")
         write(cut, "c", [1 << 20, 7])
         tap.has(three.do(f"weights.load({cut!r})"), "than its shape", "nor is one of tensors larger than their bytes")
+        for header, told in (({"a": {"dtype": "F32", "shape": [-1, -2], "data_offsets": [0, 8]}}, "than its shape"),
+                             ({"a": {"dtype": "F32", "shape": [2]}}, "is no file of safetensors"),
+                             ([1], "is no file of safetensors")):
+            text = json.dumps(header).encode()
+            Path(other).write_bytes(struct.pack("<Q", len(text)) + text + b"x" * 8)
+            tap.has(three.do(f"weights.load({other!r})"), told, "nor is one whose header is wrong")
         Path(other).write_bytes(b"no")
         tap.has(three.do(f"weights.load({other!r})"), "is no file of safetensors", "other files are none")
         Path(path).write_bytes(Path(path).read_bytes()[:-5])

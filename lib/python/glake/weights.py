@@ -26,12 +26,10 @@ import time
 from . import library
 from .library import GlakeError
 from .records import Sized, many
-from .view import View, rows
+from .view import View, bytes_of, rows
 
-# Of each kind what a tensor of it is, and its bytes.
-_KINDS = {"F64": ("float64", 8), "F32": ("float32", 4), "F16": ("float16", 2), "BF16": ("bfloat16", 2),
-          "I64": ("int64", 8), "I32": ("int32", 4), "I16": ("int16", 2), "I8": ("int8", 1), "U8": ("uint8", 1),
-          "BOOL": ("uint8", 1)}
+_KINDS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32",
+          "I16": "int16", "I8": "int8", "U8": "uint8", "BOOL": "uint8"}
 _CLAIM, _CONTIGUOUS = 1, 1
 _PART = 64 << 20  # bytes of the file in memory of the host at a time
 _PAUSE = 0.02     # between two looks whether another process has loaded
@@ -46,20 +44,21 @@ def _header(file):
     text = file.read(length)
     facts = about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns
     digest = hashlib.sha256(text + repr(facts).encode()).digest()
+    size = about.st_size - 8 - length
     try:
         header = json.loads(text)
-    except ValueError:
+        header.pop("__metadata__", None)
+        for name, tensor in header.items():
+            begin, end = tensor["data_offsets"]
+            if tensor["dtype"] not in _KINDS:
+                raise GlakeError(f"{file.name}: {name} is of {tensor['dtype']}, of which no tensor is made")
+            if not 0 <= begin <= end <= size:
+                raise GlakeError(f"{file.name}: {name} lies beyond the end of the file")
+            sides = [*tensor["shape"], bytes_of(_KINDS[tensor["dtype"]])]
+            if min(sides) < 0 or math.prod(sides) != end - begin:
+                raise GlakeError(f"{file.name}: {name} has more bytes or fewer than its shape")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise GlakeError(f"{file.name} is no file of safetensors") from None
-    header.pop("__metadata__", None)
-    size = about.st_size - 8 - length
-    for name, tensor in header.items():
-        begin, end = tensor["data_offsets"]
-        if tensor["dtype"] not in _KINDS:
-            raise GlakeError(f"{file.name}: {name} is of {tensor['dtype']}, of which no tensor is made")
-        if not 0 <= begin <= end <= size:
-            raise GlakeError(f"{file.name}: {name} lies beyond the end of the file")
-        if min(tensor["shape"], default=0) < 0 or math.prod(tensor["shape"]) * _KINDS[tensor["dtype"]][1] != end - begin:
-            raise GlakeError(f"{file.name}: {name} has more bytes or fewer than its shape")
     return header, 8 + length, size, digest
 
 
@@ -87,7 +86,7 @@ class Weights(dict):
 
     def _tensor(self, tensor):
         return View(self._address + tensor["data_offsets"][0], tensor["shape"], rows(tensor["shape"]),
-                    _KINDS[tensor["dtype"]][0], self._device).tensor()
+                    _KINDS[tensor["dtype"]], self._device).tensor()
 
     def _have(self, file, start, size, timeout):
         lib, context = library.context()
