@@ -26,8 +26,10 @@ HOLDS = {
                      r"/usr/lib/[^/]+/pkgconfig/glake\.pc", r"/usr/share/man/man3/glake\.3\.gz",
                      "/usr/share/man/man3/glake_alloc.3.gz",
                      "/usr/share/man/man3/glake-cpp.3.gz"],
-    "glake-tools": ["/etc/glake.conf", "/usr/bin/glakectl", "/usr/libexec/glake/glakectl-bench",
+    "glake-tools": ["/etc/glake.conf", "/usr/bin/glakectl", "/usr/bin/glaked", "/usr/libexec/glake/glakectl-bench",
                     r"/usr/lib/[^/]+/libglake-preload\.so", "/usr/share/man/man1/glakectl.1.gz",
+                    "/usr/share/man/man1/glaked.1.gz", "/usr/lib/systemd/system/glaked.socket",
+                    "/usr/lib/systemd/user/glaked.socket",
                     "/usr/share/man/man5/glake.conf.5.gz",
                     "/usr/share/man/man7/glake-changes.7.gz",
                     "/usr/share/man/man7/glake-figures.7.gz",
@@ -57,6 +59,8 @@ def contents(tap, packages):
         foreign = [file for file in files if not re.match(
             r"/etc/glake\.conf|/usr/(bin/glake|include/glake/|lib/|libexec/glake/|share/)", file)]
         tap.none(foreign, "and nothing elsewhere")
+        _, script = run("dpkg-deb", "--info", packages[name], "postinst")
+        tap.none(re.findall("new installations run enable", script), "no unit is enabled by it")
         _, needs = run("dpkg-deb", "--field", packages[name], "Depends")
         tap.none([want for want in WANTS[name] if want not in needs], f"{name} depends: {needs}")
     for name, file, line in (("libglake0", "shlibs", f"libglake 0 libglake0 (>= {VERSION})"),
