@@ -32,7 +32,7 @@ Name: glake
 Version: {version}
 Summary: GPU memory without fragmentation, for PyTorch, CuPy and whole programs
 License: LGPL-2.1-or-later
-Requires-Python: >=3.8
+Requires-Python: >=3.9
 Provides-Extra: report
 Requires-Dist: matplotlib>=3.6; extra == "report"
 Provides-Extra: export
@@ -50,7 +50,7 @@ Generator: glake ({version})
 Root-Is-Purelib: false
 Tag: py3-none-linux_{machine}
 """
-SCRIPTS = "[console_scripts]\nglakectl = glake.library:tool\n"
+SCRIPTS = "[console_scripts]\nglakectl = glake.library:tool\nglaked = glake.library:tool\n"
 
 
 def run(*command, **how):
@@ -105,7 +105,7 @@ def lay_out(source, stage, tree, version, env):
     for path in (stage / "usr" / "lib").glob("*.so*"):
         if not path.is_symlink():
             shutil.copy2(path, inside / soname(path))
-    for path in (stage / "usr" / "bin" / "glakectl", *(stage / "usr/libexec/glake").iterdir(),
+    for path in (*(stage / "usr" / "bin").iterdir(), *(stage / "usr/libexec/glake").iterdir(),
                  stage / "usr/lib/glake/glake-probe"):
         shutil.copy2(path, inside)
     for path in inside.iterdir():

@@ -199,6 +199,10 @@ def check_small(folder):
     one = "".join(line + "\n" for line in SMALL.splitlines()[:2])
     run = tool("report", "-q", "-f", "no", "--json", write(folder, "one.csv", one))
     equal(json.loads(run.stdout)["events"], 1, "a trace of one event")
+    write(folder, "-one.csv", one)
+    run = subprocess.run([TOOL, "report", "-q", "-f", "no", "--json", "--", "-one.csv"], cwd=folder, capture_output=True,
+                         check=False, timeout=HUNG)
+    equal((run.returncode, run.stderr), (0, b""), "and one whose name begins with a dash")
 
 
 def check_hostile(folder):

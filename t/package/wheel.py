@@ -48,7 +48,7 @@ def inside(tap, wheel, folder):
         return
     files = list(elf_files(folder))
     own = {path.name for path in files}
-    for name in ("libglake.so.0", "libglake-torch.so.0", "libglake-preload.so", "glakectl"):
+    for name in ("libglake.so.0", "libglake-torch.so.0", "libglake-preload.so", "glakectl", "glaked"):
         tap.ok((folder / "glake" / "lib" / name).exists(), f"{name} is there")
     newest, missing = 0, []
     for path in files:

@@ -217,11 +217,12 @@ def info():
 
 
 def tool():
-    """glakectl, where it came with a wheel."""
-    path = os.path.join(BESIDE, "glakectl")
+    """glakectl or glaked, as this was called, where they came with a wheel."""
+    name = "glaked" if os.path.basename(sys.argv[0]) == "glaked" else "glakectl"
+    path = os.path.join(BESIDE, name)
     # what it has of Python is for this one, whether or not its environment was entered
     os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", os.defpath)
     try:
         os.execv(path, [path, *sys.argv[1:]])
     except OSError as error:
-        sys.exit(f"glakectl: {path}: {error.strerror}")
+        sys.exit(f"{name}: {path}: {error.strerror}")

@@ -92,7 +92,7 @@ def gather(path, given):
     words += [word for key in ("gpu", "conf") for value in given.get(key, ()) for word in (f"--{key}", value)]
     words += ["--lenient"] * ("lenient" in given)
     quiet = ["--quiet"] * ("quiet" in given)
-    status, found = tool.run_json("replay", [*words, *quiet, "--contents", path])
+    status, found = tool.run_json("replay", [*words, *quiet, "--contents", "--", path])
     data, passes = found.pop("contents"), found.pop("repeats")
     for row, calls in zip(passes, data.pop("driver")):
         row["driver_calls"], row["driver_call_ns"] = ({name: pair[i] for name, pair in calls.items()} for i in (0, 1))
@@ -103,7 +103,7 @@ def gather(path, given):
         for target in TARGETS:
             if target != own:
                 setting = f"policy.target={'auto' if target is None else target}"
-                points.append(point_of(tool.run_json("replay", [*words, "--quiet", "--conf", setting, path])[1],
+                points.append(point_of(tool.run_json("replay", [*words, "--quiet", "--conf", setting, "--", path])[1],
                                        target, False))
     points.sort(key=lambda point: point["target"] or 0)
     keys = ("trace", "events", "streams", "job_s", "rows", "skipped", "cut_off", "peak_live_bytes", "driver",

@@ -114,7 +114,7 @@ def _segments(gpu, frames):
 
 def _events(trace, gpu, began):
     """What PyTorch's allocator would have noted of a trace. A freed block is there again at once: two events."""
-    status, text = tool.run("trace", ["convert", "--quiet", "--format", "csv", "--gpu", str(gpu), trace])
+    status, text = tool.run("trace", ["convert", "--quiet", "--format", "csv", "--gpu", str(gpu), "--", trace])
     if status:
         raise tool.Failure(status=status)
     whole, sizes = 86400 * 10**6, {}
@@ -150,7 +150,7 @@ def run(words):
     gpus, traces = space["gpus"], []
     if "trace" in given:
         name = given["trace"][-1]
-        began = tool.run_json("trace", ["show", "--quiet", name])[1].get("started")
+        began = tool.run_json("trace", ["show", "--quiet", "--", name])[1].get("started")
         began = int(datetime.datetime.strptime(began, "%Y-%m-%dT%H:%M:%S%z").timestamp()) * 10**6 if began else 0
         traces = [list(_events(name, gpu, began)) for gpu in range(max(gpu["gpu"] for gpu in gpus) + 1)]
     else:

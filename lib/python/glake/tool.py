@@ -90,10 +90,12 @@ def run(command, words):
 
 def run_json(command, words):
     """The same, of a report as JSON; a report of what failed is one too."""
-    status, text = run(command, [*words, "--json"])
-    if not text:
-        raise Failure(status=status or 1)
-    return status, json.loads(text)
+    at = words.index("--") if "--" in words else len(words)
+    status, text = run(command, [*words[:at], "--json", *words[at:]])
+    try:
+        return status, json.loads(text)
+    except ValueError:  # it has said why, or it was killed
+        raise Failure(status=status if status > 0 else 1) from None
 
 
 def pictures():
