@@ -335,23 +335,6 @@ void glk_books_want(struct glk_books *books, uint32_t client, unsigned number,
 	serve(books, number, now);
 }
 
-void glk_books_forget(
-	struct glk_books *books, uint32_t client, uint64_t want, int64_t now)
-{
-	for (unsigned g = 0; g < books->gpus; g++) {
-		uint32_t *link = &books->gpu[g].first;
-
-		while (*link &&
-			(books->want[*link].client != client ||
-				books->want[*link].number != want))
-			link = &books->want[*link].next;
-		if (!*link)
-			continue;
-		drop(books, g, link);
-		serve(books, g, now);
-	}
-}
-
 int glk_books_give(struct glk_books *books, uint32_t client, unsigned gpu, uint64_t bytes,
 	int64_t now)
 {

@@ -70,9 +70,6 @@ void glk_books_holds(
 /* It wants `least` bytes, better `like`, until a time, which is answered by a number of the caller's. */
 void glk_books_want(struct glk_books *books, uint32_t client, unsigned gpu,
 	uint64_t least, uint64_t like, int64_t until, uint64_t want, int64_t now);
-/* Nobody waits for the answer any more. */
-void glk_books_forget(
-	struct glk_books *books, uint32_t client, uint64_t want, int64_t now);
 /* It gives bytes back: 0; -EINVAL, it does not hold so many. And it has answered what it was asked. */
 int glk_books_give(struct glk_books *books, uint32_t client, unsigned gpu, uint64_t bytes,
 	int64_t now);

@@ -138,9 +138,7 @@ int glk_tool_broker(int argc, char **argv)
 		return status;
 	gpus = process_array(all, "gpus");
 	if (json)
-		puts(json_object_to_json_string_ext(all,
-			JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED |
-				JSON_C_TO_STRING_NOSLASHESCAPE));
+		process_print(all);
 	else if (!gpus || !json_object_array_length(gpus))
 		glk_tool_say("no process has come to the broker yet");
 	for (size_t i = 0; !json && gpus && i < json_object_array_length(gpus); i++)

@@ -18,12 +18,6 @@ static const char help[] =
 	"  -j, --json  for programs\n"
 	"  -h, --help  show this help\n";
 
-static const struct option long_options[] = {
-	{"json", no_argument, NULL, 'j'},
-	{"help", no_argument, NULL, 'h'},
-	{0},
-};
-
 /* Of all contexts; how many mistakes were found. */
 static uint64_t sum(struct json_object *result)
 {
@@ -67,26 +61,17 @@ static void print_check(struct json_object *result)
 int glk_tool_check(int argc, char **argv)
 {
 	struct json_object *result;
-	bool json = false;
-	int status = GLK_TOOL_FAILED, c;
+	bool json;
+	int status;
 
-	while ((c = glk_tool_option(argc, argv, long_options)) != -1) {
-		switch (c) {
-		case 'j':
-			json = true;
-			break;
-		case 'h':
-			fputs(help, stdout);
-			return GLK_TOOL_OK;
-		default:
-			return GLK_TOOL_USAGE;
-		}
-	}
+	if (!glk_tool_only_json(argc, argv, help, &json, &status))
+		return status;
 	if (argc - optind > 1)
 		return glk_tool_usage("check", "one process at a time");
 	result = process_result(argv[optind], "check", NULL);
 	if (!result)
 		return GLK_TOOL_FAILED;
+	status = GLK_TOOL_FAILED;
 	if (json_object_get_type(result) != json_type_array) {
 		glk_tool_say("what the process answers is no check");
 	} else {

@@ -24,12 +24,6 @@ static const char help[] =
 	"  -j, --json  for programs\n"
 	"  -h, --help  show this help\n";
 
-static const struct option long_options[] = {
-	{"json", no_argument, NULL, 'j'},
-	{"help", no_argument, NULL, 'h'},
-	{0},
-};
-
 static void print_cache(struct json_object *gpu, struct json_object *cache)
 {
 	uint64_t pages = process_number(cache, "pages");
@@ -96,25 +90,15 @@ static int show(const char *name, bool json)
 
 int glk_tool_kv(int argc, char **argv)
 {
-	bool json = false;
-	int c;
+	bool json;
+	int status;
 
 	if (argc > 1 && !strcmp(argv[1], "simulate")) {
 		argv[1] = argv[0];
 		return sim_command(argc - 1, argv + 1);
 	}
-	while ((c = glk_tool_option(argc, argv, long_options)) != -1) {
-		switch (c) {
-		case 'j':
-			json = true;
-			break;
-		case 'h':
-			fputs(help, stdout);
-			return GLK_TOOL_OK;
-		default:
-			return GLK_TOOL_USAGE;
-		}
-	}
+	if (!glk_tool_only_json(argc, argv, help, &json, &status))
+		return status;
 	if (argc - optind > 1)
 		return glk_tool_usage("kv", "one process at a time");
 	return show(argv[optind], json);

@@ -24,12 +24,6 @@ static const char help[] =
 	"  -j, --json  for programs\n"
 	"  -h, --help  show this help\n";
 
-static const struct option long_options[] = {
-	{"json", no_argument, NULL, 'j'},
-	{"help", no_argument, NULL, 'h'},
-	{0},
-};
-
 /* GPUs of a process, over its contexts: a bit each, and what they hold. */
 struct sum {
 	uint64_t gpus, live, reserved;
@@ -144,21 +138,11 @@ static int list_all(bool json)
 
 int glk_tool_ps(int argc, char **argv)
 {
-	bool json = false;
-	int c;
+	bool json;
+	int status;
 
-	while ((c = glk_tool_option(argc, argv, long_options)) != -1) {
-		switch (c) {
-		case 'j':
-			json = true;
-			break;
-		case 'h':
-			fputs(help, stdout);
-			return GLK_TOOL_OK;
-		default:
-			return GLK_TOOL_USAGE;
-		}
-	}
+	if (!glk_tool_only_json(argc, argv, help, &json, &status))
+		return status;
 	if (optind < argc)
 		return glk_tool_usage(
 			COMMAND, "no argument is expected, not '%s'", argv[optind]);

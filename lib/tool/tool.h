@@ -77,6 +77,9 @@ int glk_tool_usage(const char *command, const char *format, ...)
 int glk_tool_option(int argc, char **argv, const struct option *options);
 /* Likewise, of those before the first other word alone: what follows is somebody else's. */
 int glk_tool_option_before(int argc, char **argv, const struct option *options);
+/* All options of a command that has --json and --help alone. False: it ends, with this status. */
+bool glk_tool_only_json(
+	int argc, char **argv, const char *help, bool *ret_json, int *ret_status);
 
 /* Of a name and the best one so far, or NULL, what a misspelt word may have been meant to be. */
 const char *glk_tool_nearest(const char *word, const char *name, const char *best);

@@ -19,12 +19,6 @@ static const char help[] =
 	"  -j, --json  for programs\n"
 	"  -h, --help  show this help\n";
 
-static const struct option long_options[] = {
-	{"json", no_argument, NULL, 'j'},
-	{"help", no_argument, NULL, 'h'},
-	{0},
-};
-
 static double seconds(struct json_object *object, const char *name)
 {
 	return (double)process_number(object, name) / 1e9;
@@ -66,22 +60,12 @@ int glk_tool_whose(int argc, char **argv)
 {
 	struct json_object *params, *result;
 	uint64_t address;
-	bool json = false;
+	bool json;
 	char *end;
-	int c;
+	int status;
 
-	while ((c = glk_tool_option(argc, argv, long_options)) != -1) {
-		switch (c) {
-		case 'j':
-			json = true;
-			break;
-		case 'h':
-			fputs(help, stdout);
-			return GLK_TOOL_OK;
-		default:
-			return GLK_TOOL_USAGE;
-		}
-	}
+	if (!glk_tool_only_json(argc, argv, help, &json, &status))
+		return status;
 	if (argc == optind || argc - optind > 2)
 		return glk_tool_usage("whose", "an address, and one process at most");
 	errno = 0;

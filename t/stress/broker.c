@@ -76,7 +76,7 @@ static void say(uint32_t kind, const void *body, size_t size, const int *with)
 		_exit(2);
 }
 
-static void come(int me, uint64_t seed)
+static void come(uint64_t seed)
 {
 	struct glk_broker_hello hello = {
 		.version = GLK_BROKER_VERSION, .gpus = 1, .self = seed, .name = "client"};
@@ -85,7 +85,6 @@ static void come(int me, uint64_t seed)
 	struct glk_wire_peer peer;
 	int ends[2];
 
-	(void)me;
 	strcpy(hello.gpu[0].uuid, "GPU-x");
 	hello.gpu[0].memory = TOTAL;
 	if (glk_wire_dial(path, 20000, &fd, &peer, why) ||
@@ -188,7 +187,7 @@ static void hear(int me, uint64_t *seed)
 static void client(int me, uint64_t seed)
 {
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	come(me, seed_next(&seed));
+	come(seed_next(&seed));
 	for (;;) {
 		hear(me, &seed);
 		if (seed_below(&seed, 3))
