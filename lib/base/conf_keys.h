@@ -254,7 +254,7 @@ GLK_KEY(io, staging, SIZE, io_staging, "64MiB", 2 * GLK_MIB, 16 * GLK_GIB, "",
 	"at the first copy that uses it, and kept until the context is closed. A GPU without room for it "
 	"lends nothing.")
 GLK_TEST_KEY(io, piece, SIZE, io_piece, "8MiB", 64 * GLK_KIB, 1 * GLK_GIB, "",
-	"Copies over several links are cut into pieces of this size, or of a quarter of io.staging where "
+	"Copies over several links are cut into pieces of this size at most, or of a quarter of io.staging where "
 	"that is less. Lists of ranges that have less than a 32nd of it on average go over one link.")
 GLK_TEST_KEY(io, least, SIZE, io_least, "16MiB", 0, 16 * GLK_TIB, "",
 	"A copy of fewer bytes goes over one link.")

@@ -149,7 +149,7 @@ void glk_io_give_way(struct glk_io *io);
 void glk_io_forked(struct glk_io *io);
 
 /* Parts of a copy that were not made: bytes counted through its ranges. */
-#define GLK_IO_LOST_MAX 5
+#define GLK_IO_LOST_MAX 2
 
 struct glk_io_copy {
 	const struct glake_copy_range *ranges;

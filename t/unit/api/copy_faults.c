@@ -295,7 +295,7 @@ static int blamed(const char *call, const char *err)
 static void whose_fault(void)
 {
 	is_int(blamed("copy", "EINVAL"), 0, "which is no fault of the link");
-	is_int(blamed("copy", "EIO"), 12, "which is");
+	is_int(blamed("copy", "EIO"), 8, "which is, of all but the direct ones");
 	is_int(blamed("event_record", "EINVAL"), 5,
 		"and so it is with a piece that went");
 }
