@@ -179,14 +179,14 @@ static size_t gather(const struct glk_store *store, struct left *left, bool out,
 	return count;
 }
 
-/* Over the links to the host that are lent, if it is worth that. One range where it is known that none are. */
+/* Over the links to the host that are lent, if it is worth that. One range where none are. */
 static int carry(
 	struct glk_mover *mover, struct glk_channel *channel, struct glk_io_copy *copy)
 {
 	const struct glake_copy_range *r = copy->ranges;
 	int err;
 
-	if (!mover->io || !mover->io->lend || (copy->is_known && !copy->relays))
+	if (!copy->relays)
 		return glk_channel_copy(channel, mover->streams->drv,
 			mover->streams->device, (uintptr_t)r->dst, (uintptr_t)r->src,
 			r->bytes);
@@ -215,7 +215,9 @@ static int copy(
 	struct glk_mover *mover, struct left left, bool out, bool links, bool *ret_afar)
 {
 	struct glk_channel *channel = out ? &mover->out_channel : &mover->back_channel;
-	size_t most = links && mover->io && mover->io->lend ? RUNS : 1, count;
+	int gpu = mover->streams->device;
+	uint64_t relays = links ? glk_io_relays(mover->io, gpu, left.bytes) : 0;
+	size_t most = relays ? RUNS : 1, count;
 	struct glake_copy_range ranges[RUNS];
 	int err = 0;
 
@@ -233,7 +235,10 @@ static int copy(
 		err = carry(mover, channel,
 			&(struct glk_io_copy){.ranges = ranges,
 				.count = count,
-				.is_known = afar || !links});
+				.is_known = true,
+				.is_up = out,
+				.gpu = gpu,
+				.relays = afar ? 0 : relays});
 		glk_lock_resume(mover->streams->gpu);
 	}
 	return err;

@@ -57,11 +57,13 @@ def pieces(torch, copy, way, size):
     """(GPU, stream, what, begin, end, bytes) of each, in us."""
     from torch.profiler import profile, ProfilerActivity
     with profile(activities=[ProfilerActivity.CUDA]) as told:
-        copy(way, size)
-        copy.wait()
+        for _ in range(2):  # what profiling makes at first would be in the way
+            copy(way, size)
+            copy.wait()
     found = [(e.device_index(), e.device_resource_id(), e.name(), e.start_ns(), e.duration_ns(), e.nbytes())
              for e in told.profiler.kineto_results.events() if e.name().startswith("Memcpy")]
-    first = min(row[3] for row in found)
+    found = sorted(found, key=lambda row: row[3])[len(found) // 2:]
+    first = found[0][3]
     return sorted(((gpu, stream, name.split()[1], (start - first) / 1e3, (start - first + long) / 1e3, count)
                    for gpu, stream, name, start, long, count in found), key=lambda row: row[3])
 

@@ -6,9 +6,13 @@
  *
  * A piece is as large as calls are cheap beside it, and no larger: a path has nothing to do until its first piece has
  * been queued, and the last one of each path is waited for alone. So there are PIECES for each path of a large copy,
- * up to io.piece; what is below LEAST is bound by the calls. One GPU over four paths, H200, pull of four relays, GB/s at
- * 16, 64, 256 MiB, 1 GiB (one path: 55): down 111, 136, 144, 158 with pieces of 2 MiB, 106, 138, 155, 148 with 4, and
- * 124, 155, 163 with 8; up 138, 144, 126, 136, 120 to 128, 142, 137, 139, and 136, 127, 134.
+ * up to io.piece; what is below LEAST is bound by the calls. One GPU over four paths, H200, three relays that it
+ * fetches from, GB/s at 16, 64, 256 MiB and 1 GiB, where one path has 55: down 111, 136, 144, 158 with pieces of 2 MiB,
+ * 110, 138, 155, 148 with 4, and of 8 -, 124, 155, 163; up 133, 144, 126, 136, then 120, 142, 137, 139, and -, 136, 127,
+ * 134. A call took 1.4 us there, and 2.4 on another host.
+ *
+ * A piece with a relay is four calls. Only where its slot will be needed again before the copy ends, an event tells when
+ * that is empty; else one behind the last piece tells it of all of them.
  */
 #include "tier/io/io.h"
 
@@ -24,7 +28,7 @@
 #include <errno.h>
 
 #define PIECES 16
-#define LEAST  ((uint64_t)2 << 20)
+#define LEAST  ((uint64_t)4 << 20)
 /* Times that a stream is waited for: what it may be writing to is somebody else's otherwise. */
 #define SYNCS 8
 /* Ranges that are smaller than such a part of a piece, on average, are for one path. */
@@ -47,9 +51,9 @@ struct transfer {
 	struct glk_plan_path path[GLK_IO_GPUS + 1]; /* the first of them is direct */
 	int relay[GLK_IO_GPUS + 1];
 	unsigned count;
-	uint64_t used; /* relays that carry a piece of it, a bit each */
-	/* Behind the last piece over each; NULL: there is none that its stream is not behind. */
-	struct glk_drv_event *newest[GLK_IO_GPUS];
+	uint64_t used;		     /* relays that carry a piece of it, a bit each */
+	uint64_t owed;		     /* and that the program's stream is not behind yet */
+	uint64_t most;		     /* bytes of a piece */
 	uint64_t begun;		     /* and whose first stream waits for the start */
 	struct glk_drv_event *start; /* behind what its stream had to do before */
 	bool unsure;		     /* what is under way cannot be waited for */
@@ -193,6 +197,7 @@ static void join_both(struct transfer *tr, int relay)
 	struct CUstream_st *stream;
 	int gpu;
 
+	tr->owed &= ~(UINT64_C(1) << relay);
 	for (int second = 0; second < 2; second++) {
 		stream = streams_of(tr, relay, second, &gpu);
 		join(tr, relay, gpu, stream);
@@ -210,6 +215,7 @@ static void put_off(struct transfer *tr, int relay)
 		glk_warn("GPU %d lends its link no more: %s", relay, why.text);
 	g->off = true;
 	g->ring[tr->turn].buffer.off = true;
+	g->ring[tr->turn].unmarked = 0;
 }
 
 /* Behind what the program had queued. */
@@ -226,7 +232,46 @@ static int begin_relay(struct transfer *tr, int relay, struct CUstream_st *first
 	return err;
 }
 
-/* Six calls; what was queued of a piece whose call fails writes to its slot alone. */
+/* All slots that were used since the last event are empty behind one; *ret_event, if that is wanted. */
+static int mark_slots(
+	struct glk_io *io, int relay, int turn, struct glk_drv_event **ret_event)
+{
+	struct glk_io_ring *ring = &io->gpu[relay].ring[turn];
+	unsigned slots = ring->buffer.slots,
+		 last = (ring->buffer.next + slots - 1) % slots;
+	int emptier = turn == GLK_IO_DOWN ? ring->target : relay, err;
+	struct glk_drv_event *event = ring->slot[last].by[emptier];
+
+	err = io->drv->ops->event_record(io->drv, event,
+		turn == GLK_IO_DOWN ? io->gpu[emptier].hop[turn][relay] : ring->stream);
+	if (err)
+		return err;
+	for (; ring->unmarked; ring->unmarked--, last = (last + slots - 1) % slots)
+		ring->slot[last].last = event;
+	if (ret_event)
+		*ret_event = event;
+	return 0;
+}
+
+/* Those of others, and this one where all slots are in use. */
+static int slot_ready(struct transfer *tr, int relay)
+{
+	struct glk_io_ring *ring = &tr->io->gpu[relay].ring[tr->turn];
+	int err = 0;
+
+	if (ring->unmarked == ring->buffer.slots ||
+		(ring->unmarked && ring->target != tr->target))
+		err = mark_slots(tr->io, relay, tr->turn, NULL);
+	return err;
+}
+
+/* Whether a slot that was just filled will be again, by what nobody took yet. */
+static bool comes_again(const struct transfer *tr, const struct glk_io_ring *ring)
+{
+	return (tr->end - tr->begin) / (tr->most * tr->count) >= ring->buffer.slots;
+}
+
+/* What was queued of a piece whose call fails writes to its slot alone. */
 static int relay_piece(
 	struct transfer *tr, int relay, const struct piece *piece, bool *ret_went)
 {
@@ -242,7 +287,9 @@ static int relay_piece(
 	first = streams_of(tr, relay, false, &filler);
 	second = streams_of(tr, relay, true, &emptier);
 	mark = tr->io->gpu[filler].mark;
-	err = begin_relay(tr, relay, first);
+	err = slot_ready(tr, relay);
+	if (!err)
+		err = begin_relay(tr, relay, first);
 	if (!err && slot->last)
 		err = ops->stream_wait(drv, first, slot->last);
 	if (!err)
@@ -254,11 +301,10 @@ static int relay_piece(
 	if (!err)
 		err = ops->copy(drv, piece->dst, at, piece->bytes, second);
 	*ret_went = !err;
-	if (!err)
-		err = ops->event_record(drv, slot->by[emptier], second);
 	if (err)
 		return err;
-	tr->newest[relay] = slot->last = slot->by[emptier];
+	ring->target = tr->target;
+	ring->unmarked++;
 	return 0;
 }
 
@@ -274,7 +320,9 @@ static int leave_slot(struct transfer *tr, int relay)
 
 	first = streams_of(tr, relay, false, &filler);
 	second = streams_of(tr, relay, true, &emptier);
-	err = ops->event_record(drv, tr->io->gpu[filler].mark, first);
+	err = ring->unmarked ? mark_slots(tr->io, relay, tr->turn, NULL) : 0;
+	if (!err)
+		err = ops->event_record(drv, tr->io->gpu[filler].mark, first);
 	if (!err)
 		err = ops->stream_wait(drv, second, tr->io->gpu[filler].mark);
 	if (!err)
@@ -293,6 +341,7 @@ static int send(struct transfer *tr, int relay, const struct piece *piece)
 
 	if (went) {
 		tr->used |= UINT64_C(1) << relay;
+		tr->owed |= UINT64_C(1) << relay;
 		tr->copy->relayed += piece->bytes;
 		tr->io->gpu[relay].relayed += piece->bytes;
 	} else {
@@ -305,8 +354,18 @@ static int send(struct transfer *tr, int relay, const struct piece *piece)
 	if (err != -EINVAL || went || leave_slot(tr, relay))
 		put_off(tr, relay);
 	join_both(tr, relay);
-	tr->newest[relay] = NULL;
 	return err;
+}
+
+static void empty_slots(struct transfer *tr, int relay, struct glk_drv_event **ret_event)
+{
+	int err = mark_slots(tr->io, relay, tr->turn, ret_event);
+
+	if (!err)
+		return;
+	tr->copy->err = err;
+	put_off(tr, relay);
+	join_both(tr, relay);
 }
 
 static int send_direct(struct transfer *tr, const struct piece *piece)
@@ -343,10 +402,12 @@ static uint64_t piece_most(const struct transfer *tr)
 /* Until all is queued, no path is left, or there is no such memory. */
 static void spread(struct transfer *tr)
 {
-	uint64_t most = piece_most(tr), left;
+	struct glk_io_ring *ring;
+	uint64_t most, left;
 	struct piece piece;
 	int at, err = 0;
 
+	tr->most = most = piece_most(tr);
 	while (err != -EINVAL) {
 		left = tr->returned.bytes ? tr->returned.bytes : tr->end - tr->begin;
 		if (!left)
@@ -359,22 +420,32 @@ static void spread(struct transfer *tr)
 		err = at ? send(tr, tr->relay[at], &piece) : send_direct(tr, &piece);
 		if (!err)
 			glk_plan_book(&tr->path[at], piece.bytes, tr->now);
+		ring = &tr->io->gpu[tr->relay[at]].ring[tr->turn];
+		if (!err && at && comes_again(tr, ring))
+			empty_slots(tr, tr->relay[at], NULL);
 		glk_io_give_way(tr->io);
 	}
 }
 
 static void finish_relay(struct transfer *tr, int relay)
 {
-	/* whose event it is: that of the GPU that emptied the slot */
-	int gpu = tr->turn == GLK_IO_DOWN ? tr->target : relay;
+	struct glk_io_ring *ring = &tr->io->gpu[relay].ring[tr->turn];
+	struct glk_drv_event *event = NULL;
+	struct CUstream_st *second;
+	int gpu;
 
 	if (!(tr->used >> relay & 1)) {
 		glk_link_rest(tr->io, relay, tr->turn);
 		return;
 	}
 	tr->copy->paths++;
-	if (tr->newest[relay] && go_behind(tr, relay, gpu, tr->newest[relay]))
+	second = streams_of(tr, relay, true, &gpu);
+	if (ring->unmarked && ring->target == tr->target)
+		empty_slots(tr, relay, &event);
+	if (event && go_behind(tr, relay, gpu, event))
 		join_both(tr, relay);
+	else if (!event && tr->owed >> relay & 1)
+		join(tr, relay, gpu, second);
 }
 
 /* A part will not be copied. */

@@ -14,7 +14,9 @@
  * A piece that goes through a GPU R which lends its link, to a GPU T: the copy engine of R brings
  * it into a slot of R's staging memory, that of T takes it from there. On the way back T puts it
  * into a slot and R takes it to the host. So R needs no rights on the memory of T, and T is
- * given rights on staging memory alone. A slot is filled again when its second hop has passed.
+ * given rights on staging memory alone. A slot is filled again when its second hop has passed. A relay that sends on
+ * what it has would bring 5 % more at 1 GiB, and would need rights on memory of the program's; and one copy from the
+ * host into the memory of T on a stream of R goes over the link of T (H200, driver 580.159.04), so there are two hops.
  *
  * A path that the driver refuses is not used again; its piece goes another way.
  *
@@ -49,7 +51,10 @@ struct glk_io_ring {
 	uint64_t base, size; /* address and bytes of each slot */
 	struct glk_io_slot slot[GLK_PLAN_SLOTS];
 	struct glk_plan_buffer buffer; /* of the paths of all copies that go through it */
-	struct CUstream_st *stream;    /* of the GPU, over its link to the host */
+	/* Before `buffer.next`: that are in use by copies of one GPU, and no event tells of yet. */
+	unsigned unmarked;
+	int target;
+	struct CUstream_st *stream; /* of the GPU, over its link to the host */
 	struct glk_plan_link
 		share;	 /* of the link, that is borrowed from others (agree.h) */
 	unsigned shares; /* of four; 0: none are borrowed, nor have to be given back */

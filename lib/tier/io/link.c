@@ -91,17 +91,20 @@ void glk_link_learn(struct glk_io *io)
 
 int glk_link_pass(struct glk_io *io, struct glk_io_ring *ring)
 {
-	int err;
+	struct glk_drv_event *passed = NULL;
+	int err = ring->unmarked ? -EBUSY : 0;
 
-	for (unsigned i = 0; i < ring->buffer.slots; i++) {
+	for (unsigned i = 0; i < ring->buffer.slots && !err; i++) {
 		struct glk_io_slot *slot = &ring->slot[i];
 
-		err = slot->last ? io->drv->ops->event_query(io->drv, slot->last) : 0;
+		if (slot->last && slot->last != passed)
+			err = io->drv->ops->event_query(io->drv, slot->last);
 		if (err)
 			return err;
+		passed = slot->last ? slot->last : passed;
 		slot->last = NULL;
 	}
-	return 0;
+	return err;
 }
 
 bool glk_link_idle(struct glk_io *io, struct glk_io_gpu *g, int turn)

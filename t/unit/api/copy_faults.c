@@ -263,27 +263,27 @@ static void list_cut(void)
 }
 
 /* How often the link of the other GPU is not used any more, after one of the first calls of a kind has failed. */
-static int blamed(const char *call, const char *err)
+static int blamed(const char *call, const char *err, const char *piece, size_t bytes)
 {
-	static const char *const settings[] = {MANY, "soft.gpus=2", NULL};
+	const char *const settings[] = {MANY, "soft.gpus=2", piece, NULL};
 	int count = 0, wrong = 0;
 
 	for (int n = 1; n <= 12; n++) {
 		char rule[64];
 
 		begin(settings);
-		fill(host, MIB);
-		wrong += glake_copy(ctx, gpu, host, MIB, stream, 0, NULL) != 0;
+		fill(host, bytes);
+		wrong += glake_copy(ctx, gpu, host, bytes, stream, 0, NULL) != 0;
 		wrong += context->io.gpu[1].off;
 		snprintf(rule, sizeof(rule), "%s:nth=%d:err=%s", call, n, err);
 		glk_fault_set(context->drv, rule);
-		glake_copy(ctx, gpu, host, MIB, stream, 0, NULL);
+		glake_copy(ctx, gpu, host, bytes, stream, 0, NULL);
 		glk_fault_set(context->drv, "off");
 		count += context->io.gpu[1].off;
 		tap_expect_log(context->io.gpu[1].off);
-		fill(host, MIB);
-		wrong += glake_copy(ctx, gpu, host, MIB, stream, 0, NULL) != 0;
-		wrong += sync_stream() || memcmp(gpu, host, MIB) != 0;
+		fill(host, bytes);
+		wrong += glake_copy(ctx, gpu, host, bytes, stream, 0, NULL) != 0;
+		wrong += sync_stream() || memcmp(gpu, host, bytes) != 0;
 		wrong += !ended();
 	}
 	ok(!wrong, "one %s is refused with %s, and copies before and behind are right",
@@ -294,10 +294,15 @@ static int blamed(const char *call, const char *err)
 /* Memory that the driver does not know is no fault of a link. */
 static void whose_fault(void)
 {
-	is_int(blamed("copy", "EINVAL"), 0, "which is no fault of the link");
-	is_int(blamed("copy", "EIO"), 8, "which is, of all but the direct ones");
-	is_int(blamed("event_record", "EINVAL"), 5,
-		"and so it is with a piece that went");
+	static const char few[] = "io.piece=64KiB"; /* for the slots that there are */
+
+	is_int(blamed("copy", "EINVAL", few, MIB), 0, "which is no fault of the link");
+	is_int(blamed("copy", "EIO", few, MIB), 8,
+		"which is, of all but the direct ones");
+	is_int(blamed("event_record", "EINVAL", few, MIB), 1,
+		"and so it is behind the last piece");
+	is_int(blamed("event_record", "EINVAL", "io.piece=256KiB", ROOM), 4,
+		"and behind each whose slot is needed again");
 }
 
 int main(void)
