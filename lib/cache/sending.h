@@ -5,19 +5,23 @@
 /* Blocks that go away one after the other, with their GPU or with their tag, and what is told of it. */
 #include "cache/part.h"
 
+/* Events that tell of what has gone, beside those of the last part. */
+#define GLK_SENDING_MARKS 16
+
 struct glk_sending {
 	struct glake_suspended *did;
 	uint64_t left; /* bytes to go */
 	uint32_t why;  /* GLK_KEPT_...: what pieces of blocks say */
-	uint64_t mark; /* an event is wanted when no more than this is left */
+	uint64_t mark,
+		step; /* an event is wanted when no more than this is left, and after so much */
 	bool full; /* another GPU has refused to lend more: each content asks for itself */
 };
 
 /* Under the lock: all that is to go is known. */
 static inline void glk_sending_begin(struct glk_sending *s, uint64_t bytes)
 {
-	s->left = bytes;
-	s->mark = bytes / 2;
+	s->left = s->mark = bytes;
+	s->step = bytes / GLK_SENDING_MARKS;
 }
 
 /*

@@ -29,6 +29,9 @@
 
 #define PIECES 16
 #define LEAST  ((uint64_t)4 << 20)
+/* Towards the end they are a half of each path's part of what is left, but no smaller than this. */
+#define LAST  ((uint64_t)2 << 20)
+#define GRAIN ((uint64_t)64 << 10)
 /* Times that a stream is waited for: what it may be writing to is somebody else's otherwise. */
 #define SYNCS 8
 /* Ranges that are smaller than such a part of a piece, on average, are for one path. */
@@ -53,7 +56,7 @@ struct transfer {
 	unsigned count;
 	uint64_t used;		     /* relays that carry a piece of it, a bit each */
 	uint64_t owed;		     /* and that the program's stream is not behind yet */
-	uint64_t most;		     /* bytes of a piece */
+	uint64_t most;		     /* bytes of a piece that is none of the last */
 	uint64_t begun;		     /* and whose first stream waits for the start */
 	struct glk_drv_event *start; /* behind what its stream had to do before */
 	bool unsure;		     /* what is under way cannot be waited for */
@@ -108,7 +111,7 @@ static struct piece take_front(struct transfer *tr, uint64_t most)
 
 static struct piece take_back(struct transfer *tr, uint64_t most)
 {
-	uint64_t left = left_there(tr, false), bytes = left % most ? left % most : most;
+	uint64_t left = left_there(tr, false), bytes = left < most ? left : most;
 	struct piece piece;
 
 	tr->back_at -= bytes;
@@ -399,6 +402,15 @@ static uint64_t piece_most(const struct transfer *tr)
 	return most;
 }
 
+/* The next piece is no larger than this. */
+static uint64_t next_most(const struct transfer *tr)
+{
+	uint64_t part = (tr->end - tr->begin) / (2 * tr->count) / GRAIN * GRAIN;
+
+	part = part > LAST ? part : LAST;
+	return part < tr->most ? part : tr->most;
+}
+
 /* Until all is queued, no path is left, or there is no such memory. */
 static void spread(struct transfer *tr)
 {
@@ -407,8 +419,9 @@ static void spread(struct transfer *tr)
 	struct piece piece;
 	int at, err = 0;
 
-	tr->most = most = piece_most(tr);
+	tr->most = piece_most(tr);
 	while (err != -EINVAL) {
+		most = next_most(tr);
 		left = tr->returned.bytes ? tr->returned.bytes : tr->end - tr->begin;
 		if (!left)
 			return;

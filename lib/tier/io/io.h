@@ -100,7 +100,9 @@ struct glk_io {
 	unsigned waiting;      /* threads that let others go before them */
 	pthread_cond_t passed; /* another one has come */
 	struct glk_agree agree;
-	bool known;  /* which links there are */
+	char uuid[GLK_IO_GPUS]
+		 [sizeof(((struct glake_device *)0)->uuid)]; /* "": not asked for yet */
+	bool known;					     /* which links there are */
 	void *probe; /* locked memory of the host to measure with; NULL: none yet */
 	int prober;  /* the GPU that it is locked for */
 	struct glk_io_gpu *gpu;

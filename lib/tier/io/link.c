@@ -198,21 +198,25 @@ void glk_link_relay(struct glk_io *io, int relay, int target, int turn,
 
 /* ---- Links that are borrowed from other processes: see agree.h ---- */
 
-static bool name_of(struct glk_io *io, int gpu, struct glake_device *ret_info)
+/* NULL: it has none. Asked for once: the driver looks at more than that to tell it. */
+static const char *name_of(struct glk_io *io, int gpu)
 {
-	*ret_info = (struct glake_device){.sz = sizeof(*ret_info)};
-	return !io->drv->ops->device_info(io->drv, gpu, ret_info) && *ret_info->uuid;
+	struct glake_device info = {.sz = sizeof(info)};
+
+	if (!*io->uuid[gpu] && !io->drv->ops->device_info(io->drv, gpu, &info))
+		memcpy(io->uuid[gpu], info.uuid, sizeof(io->uuid[gpu]));
+	return *io->uuid[gpu] ? io->uuid[gpu] : NULL;
 }
 
 bool glk_link_borrow(struct glk_io *io, int relay, int turn)
 {
 	struct glk_io_ring *ring = &io->gpu[relay].ring[turn];
+	const char *uuid = io->agree.on ? name_of(io, relay) : NULL;
 	unsigned before = ring->shares, shares;
-	struct glake_device info;
 
-	if (!io->agree.on || !name_of(io, relay, &info))
+	if (!uuid)
 		return true;
-	shares = glk_agree_borrow(&io->agree, relay, turn, info.uuid);
+	shares = glk_agree_borrow(&io->agree, relay, turn, uuid);
 	if (!before != !shares)
 		glk_store_relaxed(&io->borrowed,
 			glk_load_relaxed(&io->borrowed) + (shares ? 1u : -1u));
@@ -244,8 +248,6 @@ void glk_link_rest(struct glk_io *io, int relay, int turn)
 
 void glk_link_use(struct glk_io *io, int gpu)
 {
-	struct glake_device info;
-
-	if (io->agree.on && !io->agree.gpu[gpu].used && name_of(io, gpu, &info))
-		glk_agree_use(&io->agree, gpu, info.uuid);
+	if (io->agree.on && !io->agree.gpu[gpu].used && name_of(io, gpu))
+		glk_agree_use(&io->agree, gpu, io->uuid[gpu]);
 }
