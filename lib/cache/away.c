@@ -38,9 +38,13 @@ int glk_away_start(struct glk_cache *cache)
 		if (err)
 			glk_mover_fini(&cache->mover);
 	}
+	if (!err) {
+		err = glk_mover_borrow(&cache->mover, cache->io);
+		if (err)
+			glk_mover_fini(&cache->mover);
+	}
 	if (err)
 		goto unlock;
-	cache->mover.io = cache->io;
 	/* pages of the host that lie idle make way for contents */
 	cache->mover.store.yield = cache->above->yield;
 	cache->mover.store.arg = cache;

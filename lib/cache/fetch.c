@@ -114,8 +114,9 @@ static int fill(struct coming *c)
 	struct glk_stream *back = glk_stream_enter(streams, c->arena->gpu->mover.back);
 	struct glk_stream *on = c->on ? glk_stream_enter(streams, c->on) : NULL;
 	struct glk_stretch in;
+	uint64_t addr, bytes = glk_part_span(&c->arena->map, c->e, c->s, &addr);
+	int err = glk_mover_enter_back(&c->arena->gpu->mover, bytes);
 	struct glk_use use;
-	int err = 0;
 
 	c->use = glk_stream_use(back, glk_clock_tick(streams, back));
 	for (uint32_t slot = c->s.first; slot <= c->s.last && !err; slot = in.last + 1) {
@@ -145,7 +146,8 @@ static int back(struct coming *c)
 
 	request.size = glk_part_span(map, c->e, c->s, &addr);
 	request.rounded = (uint64_t)(c->s.last - c->s.first + 1) << map->shift;
-	request.stream = glk_stream_enter(&cache->streams, cache->mover.back);
+	request.stream = glk_stream_enter(
+		&cache->streams, glk_mover_entry(&cache->mover, false, request.size));
 	/* it went from the GPU, at least in part, and comes back there */
 	request.node = cache->node;
 	err = glk_arena_back(c->arena, &request, glk_extent_id(map, c->e));

@@ -18,15 +18,27 @@ int glk_channel_init(
 	return err;
 }
 
+int glk_channel_open_gate(struct glk_channel *channel, struct glk_streams *streams)
+{
+	struct glk_drv *drv = streams->drv;
+	int device = streams->device, err;
+
+	err = drv->ops->stream_new(drv, device, &channel->gate);
+	if (!err)
+		err = glk_stream_get(streams, channel->gate, NULL, &channel->gate_id);
+	return err ? err : drv->ops->event_new(drv, device, &channel->passed);
+}
+
 int glk_channel_fini(struct glk_channel *channel, struct glk_streams *streams)
 {
-	struct CUstream_st *handles[] = {channel->side, channel->main};
+	struct CUstream_st *handles[] = {channel->side, channel->gate, channel->main};
+	struct glk_drv_event *events[] = {
+		channel->turn[0], channel->turn[1], channel->passed};
 	struct glk_drv *drv = streams ? streams->drv : NULL;
 	int err = 0, failed;
 
-	for (int i = 0; i < 2; i++) {
-		failed = channel->turn[i] ? drv->ops->event_free(drv, channel->turn[i])
-					  : 0;
+	for (int i = 0; i < 3; i++) {
+		failed = events[i] ? drv->ops->event_free(drv, events[i]) : 0;
 		err = err ? err : failed;
 		failed = handles[i]
 			? drv->ops->stream_free(drv, streams->device, handles[i])
@@ -43,6 +55,17 @@ static int follow(struct glk_drv *drv, struct CUstream_st *stream,
 	int err = drv->ops->event_record(drv, event, other);
 
 	return err ? err : drv->ops->stream_wait(drv, stream, event);
+}
+
+int glk_channel_pass(struct glk_channel *channel, struct glk_streams *streams)
+{
+	struct glk_drv *drv = streams->drv;
+	int err = 0;
+
+	if (channel->gated && follow(drv, channel->main, channel->gate, channel->passed))
+		err = drv->ops->stream_sync(drv, streams->device, channel->gate);
+	channel->gated = err != 0;
+	return err;
 }
 
 /* Whether a copy goes by the side, for which its turn has come. */

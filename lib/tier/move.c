@@ -62,6 +62,34 @@ int glk_mover_fini(struct glk_mover *mover)
 	return err;
 }
 
+int glk_mover_borrow(struct glk_mover *mover, struct glk_io *io)
+{
+	int err = 0;
+
+	mover->io = io;
+	if (io && io->lend & ~(UINT64_C(1) << mover->streams->device))
+		err = glk_channel_open_gate(&mover->out_channel, mover->streams);
+	if (!err && mover->out_channel.gate)
+		err = glk_channel_open_gate(&mover->back_channel, mover->streams);
+	return err;
+}
+
+uint32_t glk_mover_entry(struct glk_mover *mover, bool out, uint64_t bytes)
+{
+	struct glk_channel *channel = out ? &mover->out_channel : &mover->back_channel;
+
+	if (!channel->gate || !glk_io_relays(mover->io, mover->streams->device, bytes))
+		return out ? mover->out : mover->back;
+	channel->gated = true;
+	return channel->gate_id;
+}
+
+int glk_mover_enter_back(struct glk_mover *mover, uint64_t bytes)
+{
+	glk_mover_entry(mover, false, bytes);
+	return glk_channel_pass(&mover->back_channel, mover->streams);
+}
+
 /* Whether no copy is under way, as far as is known. */
 static bool rests(void *arg)
 {
@@ -219,8 +247,11 @@ static int copy(
 	uint64_t relays = links ? glk_io_relays(mover->io, gpu, left.bytes) : 0;
 	size_t most = relays ? RUNS : 1, count;
 	struct glake_copy_range ranges[RUNS];
-	int err = 0;
+	int err;
 
+	/* another one may have passed it since it was queued at */
+	channel->gated |= relays && channel->gate;
+	err = glk_channel_pass(channel, mover->streams);
 	while (left.bytes && !err) {
 		bool afar = glk_store_is_afar(
 			&mover->store, glk_store_at(&mover->store, left.run));
@@ -238,6 +269,7 @@ static int copy(
 				.is_known = true,
 				.is_up = out,
 				.gpu = gpu,
+				.behind = channel->passed,
 				.relays = afar ? 0 : relays});
 		glk_lock_resume(mover->streams->gpu);
 	}
@@ -264,13 +296,18 @@ static int send(struct glk_mover *mover, uint64_t addr, uint64_t bytes, bool lin
 {
 	struct glk_stream *out = enter(mover, mover->out);
 	struct glk_stream *back = enter(mover, mover->back);
-	struct glk_use read;
+	struct glk_stream *entry =
+		links ? enter(mover, glk_mover_entry(mover, true, bytes)) : out;
+	struct glk_use read, written;
 	int err;
 
-	err = order(mover, use, out);
+	err = order(mover, use, entry);
 	read = glk_stream_use(back, glk_store_read(&mover->store, run));
 	if (!err && read.tick)
-		err = order(mover, &read, out);
+		err = order(mover, &read, entry);
+	written = glk_stream_use(out, glk_store_written(&mover->store, run));
+	if (!err && written.tick && entry != out)
+		err = order(mover, &written, entry);
 	if (err) {
 		glk_store_put(&mover->store, run, 0);
 		return err;
@@ -395,7 +432,7 @@ int glk_move_some_back(struct glk_mover *mover, uint32_t run, uint64_t from,
 	int err;
 
 	first->readers++;
-	err = order(mover, &written, back);
+	err = order(mover, &written, enter(mover, glk_mover_entry(mover, false, bytes)));
 	if (!err)
 		err = copy(mover, left_of(&mover->store, run, from, bytes, addr), false,
 			true, &afar);

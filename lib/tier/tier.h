@@ -214,8 +214,15 @@ void glk_pack_figures(
 /* move.c. Makes the two channels and an empty store. Without the lock. 0 or the driver's error. */
 int glk_mover_init(struct glk_mover *mover, struct glk_streams *streams, int node,
 	struct glk_node *host);
+/* Contents go over links that other GPUs lend, too, if any does. Without the lock. 0 or the driver's error. */
+int glk_mover_borrow(struct glk_mover *mover, struct glk_io *io);
 /* Ends them: the GPU is idle. Takes a zeroed one. */
 int glk_mover_fini(struct glk_mover *mover);
+/* The stream in whose order a content of so many bytes has its source and its target: `out` or `back`, or what
+ * stands before it, and then it does not go behind other contents on their way. Under the lock. */
+uint32_t glk_mover_entry(struct glk_mover *mover, bool out, uint64_t bytes);
+/* Under the lock, which may have been given up since: `back` is behind that. 0 or the driver's error. */
+int glk_mover_enter_back(struct glk_mover *mover, uint64_t bytes);
 /* Gives memory of the host back that nothing lies in, if no copy is under way as far as is known: all but
  * the reserve, or so many bytes, of the reserve too. */
 void glk_mover_trim(struct glk_mover *mover);

@@ -542,6 +542,8 @@ static void end_start(struct transfer *tr)
 	struct glk_drv_event **kept = &tr->io->gpu[tr->target].start;
 	struct glk_drv *drv = tr->io->drv;
 
+	if (tr->copy->behind)
+		return;
 	if (!*kept) {
 		*kept = tr->start;
 		return;
@@ -556,6 +558,9 @@ static bool start(struct transfer *tr)
 	struct glk_drv_event **kept = &tr->io->gpu[tr->target].start;
 	struct glk_drv *drv = tr->io->drv;
 
+	tr->start = tr->copy->behind;
+	if (tr->start)
+		return true;
 	tr->start = *kept;
 	*kept = NULL;
 	if (glk_stage_event(tr->io, tr->target, &tr->start))

@@ -162,6 +162,9 @@ struct glk_io_copy {
 	const struct glake_copy_range *ranges;
 	size_t count;
 	struct CUstream_st *stream;
+	/* All that its pieces on the links of others have to come after, and the stream is behind already; NULL: all that
+	 * was queued on the stream. */
+	struct glk_drv_event *behind;
 	/* Pages of the host, or what is none, on which the GPU has rights and some others, a bit each. */
 	bool is_known, is_up;
 	int gpu;

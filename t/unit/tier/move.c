@@ -186,8 +186,8 @@ int main(void)
 	tap_plan_later();
 	rolled = seed_thread(seed_start(), 0);
 	links("io.lend=", 0.99, 1.01);
-	links("io.lend=all", 3.5, 4.01);
-	links("io.lend=2", 1.8, 2.01);
+	links("io.lend=all", 3.93, 4.01);
+	links("io.lend=2", 1.98, 2.01);
 	same_calls();
 	lends_none();
 	faults("spill", spill, false, "any:nth=%u:err=EIO");
