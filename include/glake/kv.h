@@ -376,6 +376,34 @@ GLAKE_EXPORT int glake_kv_layer_wait(struct glake_kv *kv, uint32_t slot, uint32_
 	uint32_t lanes, struct CUstream_st *stream);
 
 /*
+ * Rows by index, for attention that reads few tokens of many: copies those of a lane to memory of the program, one behind
+ * the other, wherever they lie, and moves nothing. A kernel of the library reads them in the order of `stream`, what is
+ * on the host (glake_kv_spill, glake_kv_layer_done) over the link; rows of 1 to 4 KiB have it busy from a few
+ * hundred on. What goes to the host and comes back later is behind it. A token that the sequence has no memory for,
+ * which one in front of a window has not, nor any number past its end such as UINT32_MAX, is zeroes; of one that nobody
+ * wrote the row is undefined. Contents are read as they are: tier.verify looks at what comes back alone.
+ *
+ *	glake_kv_layer_done(kv, slot, lane, 2, stream);
+ *	top<<<..., stream>>>(indices, 2048);		which tokens count
+ *	glake_kv_gather(kv, slot, lane, indices, 2048, keys, stream);
+ *	glake_kv_gather(kv, slot, lane + 1, indices, 2048, values, stream);
+ *
+ * indices	numbers of tokens, in memory that the GPU can read, when the stream is there: its own, or locked memory of
+ *		the host
+ * to		`count` rows of glake_kv_place.bytes, at a multiple of 16
+ *
+ * Returns 0, also with a count of 0; -EINVAL (no sequence in the slot, no such lane, a state, NULL, the stream, rows that
+ * do not begin and end at multiples of 16 bytes or have more than 256 KiB, indices at no multiple of 4), -ERANGE (the
+ * sequence has no memory for any token), -EOPNOTSUPP (the driver runs no kernels of the library; GLAKE_KV_SINGLE),
+ * -EBUSY (CAPTURE: a stream captures), -EAGAIN (suspended), -ENOMEM, -EIO, -ESTALE, -ENODEV. After an error
+ * nothing is queued. Thread: any.
+ * Blocks: as glake_kv_grow, at the first time until the kernel is loaded, and for the kernel of 64 calls ago at the latest.
+ * Driver calls: launch; where something is on the host, event and stream wait; the first time, those that load it.
+ */
+GLAKE_EXPORT int glake_kv_gather(struct glake_kv *kv, uint32_t slot, uint32_t lane,
+	const uint32_t *indices, uint32_t count, void *to, struct CUstream_st *stream);
+
+/*
  * Gives tokens of a lane to another process, as the list of the pages that they lie in (share.h): descriptors, and where
  * in each the bytes are. That process imports them by glake_import(), with the sum of the lengths as the size, and has
  * token `first` at the beginning and each next one glake_kv_place.token bytes on. With GLAKE_KV_TOKEN_FRONT these are all

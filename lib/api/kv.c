@@ -455,3 +455,16 @@ int glake_kv_layer_wait(struct glake_kv *kv, uint32_t slot, uint32_t lane, uint3
 {
 	return move_layer(kv, slot, lane, lanes, stream, true);
 }
+
+int glake_kv_gather(struct glake_kv *kv, uint32_t slot, uint32_t lane,
+	const uint32_t *indices, uint32_t count, void *to, struct CUstream_st *stream)
+{
+	int cancel, err = enter(kv, &cancel);
+
+	if (!err && (lane >= kv->shape.lanes || !indices || !to))
+		err = glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"no such lane, or no indices, or no place for the rows");
+	if (!err)
+		err = glk_kv_gather(kv, slot, lane, indices, count, to, stream);
+	return leave(cancel, err);
+}

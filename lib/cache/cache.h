@@ -542,6 +542,21 @@ int glk_cache_share(struct glk_cache *cache, uint64_t addr,
 /* Whether any page of one side of a pair of ranges is that of the other side, here or on the host. */
 int glk_cache_is_shared(struct glk_cache *cache, uint64_t addr,
 	const struct glk_sharing *ranges, size_t count, bool *ret_is);
+/* rows.c: work that is queued on the stream reads whole pages of an elastic block wherever their contents lie. */
+struct glk_rows {
+	struct glk_portion portion;
+	/* Of each GLK_ROWS bytes where they lie, for a GPU; 0: nothing is committed there. Of the same memory each time it
+	 * is read by the work of one call after the other. */
+	uint64_t *places;
+	struct glk_use *read; /* by the work of the last one; streams 0: there was none */
+	/* Queues the work. Without the lock. 0 or an error. */
+	int (*launch)(void *arg);
+	void *arg;
+};
+#define GLK_ROWS ((uint64_t)256 << 10)
+/* 0, or as glake_fetch_range(). */
+int glk_cache_rows(struct glk_cache *cache, uint64_t addr, const struct glk_rows *rows,
+	struct CUstream_st *stream);
 int glk_cache_advise(struct glk_cache *cache, uint64_t addr, uint32_t advice);
 int glk_cache_rank(struct glk_cache *cache, uint64_t addr, uint32_t priority);
 int glk_cache_quiet(struct glk_cache *cache, struct glake_returned *ret);

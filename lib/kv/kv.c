@@ -209,6 +209,8 @@ int glk_kv_close(struct glake_kv *kv, struct CUstream_st *stream, bool has_block
 	if (has_block && kv->outs)
 		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
 			"others have memory of the KV cache: glake_kv_export_end");
+	if (has_block)
+		glk_kv_gather_end(kv);
 	if (has_block && kv->shape.single) {
 		err = free_single(kv, stream);
 	} else if (has_block) {

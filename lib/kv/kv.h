@@ -79,6 +79,9 @@ struct glk_kv_shape {
 	size_t region_size;
 };
 
+/* Kernels that gather rows, under way at a time. */
+#define GLK_KV_TABLES 64
+
 struct glake_kv {
 	struct glake *ctx;     /* the caller's handle of it */
 	struct glake_kv *next; /* in the list of all: see kv.c */
@@ -118,6 +121,17 @@ struct glake_kv {
 		struct CUstream_st *stream; /* its own */
 		bool asleep, stop;
 	} ahead;
+	/* See gather.c, by who changes what is committed. */
+	struct {
+		struct glk_helper helper;
+		uint64_t module, kernel;
+		uint64_t *table; /* all of them, of so many bytes, */
+		size_t size;
+		uint64_t places; /* entries of each */
+		uint32_t count;	 /* 0: nothing was gathered yet */
+		uint32_t turn;
+		struct glk_use read[GLK_KV_TABLES]; /* by the last kernel of each */
+	} gather;
 };
 
 /* shape.c. Where all lies, of pages of so many bytes. 0, -EINVAL, -ENOMEM; to be ended by the second. */
@@ -239,6 +253,11 @@ int glk_kv_layer_grow(struct glake_kv *kv, uint32_t slot, uint32_t lane, uint32_
 	uint32_t tokens, struct CUstream_st *stream);
 int glk_kv_layer_move(struct glake_kv *kv, uint32_t slot, uint32_t lane, uint32_t lanes,
 	struct CUstream_st *stream, bool to_gpu);
+
+/* gather.c: likewise; and what it made ends, before the block does. */
+int glk_kv_gather(struct glake_kv *kv, uint32_t slot, uint32_t lane, const void *indices,
+	uint32_t count, void *to, struct CUstream_st *stream);
+void glk_kv_gather_end(struct glake_kv *kv);
 
 /* export.c: likewise. And -EBUSY with a record where a sequence is out, else 0. */
 int glk_kv_export(struct glake_kv *kv, uint32_t slot, uint32_t lane, uint32_t first,

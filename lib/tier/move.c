@@ -442,6 +442,49 @@ int glk_move_some_back(struct glk_mover *mover, uint32_t run, uint64_t from,
 	return err;
 }
 
+int glk_move_lend(struct glk_mover *mover, uint32_t run, struct glk_stream *reader)
+{
+	struct glk_store_run *first = glk_store_at(&mover->store, run);
+	struct glk_use written = glk_stream_use(enter(mover, mover->out), first->written);
+	int err = order(mover, &written, reader);
+
+	first->readers += !err;
+	return err;
+}
+
+void glk_move_places(const struct glk_mover *mover, uint32_t run, uint64_t from,
+	uint64_t bytes, uint64_t *ret_places)
+{
+	struct left left = left_of(&mover->store, run, from, bytes, 0);
+
+	while (left.bytes) {
+		struct glake_copy_range r;
+		uint64_t at = left.addr;
+
+		gather(&mover->store, &left, false, 1, &r);
+		for (uint64_t in = 0; in < r.bytes; in += GLK_STORE_CHUNK)
+			ret_places[(at + in) / GLK_STORE_CHUNK] = (uintptr_t)r.src + in;
+	}
+}
+
+void glk_move_lent(struct glk_mover *mover, uint32_t run, struct glk_stream *reader)
+{
+	struct glk_store *store = &mover->store;
+	struct glk_stream *back = enter(mover, mover->back);
+	struct glk_store_run *first = glk_store_at(store, run);
+	struct glk_use use = used_by(mover, reader);
+
+	if (order(mover, &use, back))
+		abandon(mover, &use);
+	first->readers--;
+	first->read = used_by(mover, back).tick;
+	for (uint32_t id = run; id; id = glk_store_at(store, id)->next) {
+		struct glk_store_piece *p = &store->piece[glk_store_at(store, id)->piece];
+
+		p->read = p->read < first->read ? first->read : p->read;
+	}
+}
+
 int glk_move_across(struct glk_mover *mover, uint64_t to, uint64_t from, uint64_t bytes,
 	bool out, uint64_t relays, struct glk_use *use)
 {

@@ -257,6 +257,16 @@ int glk_move_back(
 int glk_move_some_back(struct glk_mover *mover, uint32_t run, uint64_t from,
 	uint64_t bytes, uint64_t addr, struct glk_use *ret_use);
 /*
+ * A content that is not packed (glk_pack_loosen) is read where it lies, by work that is queued on a stream of the caller
+ * between the two: it is there behind the copies that wrote it, and what is written there later, and contents that come
+ * back, are behind the work. The other one says where each chunk lies of so many bytes from a place of it, which is the
+ * beginning of a chunk. 0, or as glk_move_out() with nothing lent.
+ */
+int glk_move_lend(struct glk_mover *mover, uint32_t run, struct glk_stream *reader);
+void glk_move_lent(struct glk_mover *mover, uint32_t run, struct glk_stream *reader);
+void glk_move_places(const struct glk_mover *mover, uint32_t run, uint64_t from,
+	uint64_t bytes, uint64_t *ret_places);
+/*
  * Copies bytes from one place to another that the GPU may use both, on the stream `out` or on `back`, and
  * behind a use, which is that of the copy afterwards, also after an error. Over the links of `relays` too, a bit
  * for each GPU that may use what is none of the GPU's; 0 where neither side is the host's. Returns as glk_move_out().

@@ -117,6 +117,12 @@ with kv.Cache(2, 4096, 4, shape=(4, 128), dtype="float16") as one:
         one.layer_grow(slot, lane, 2, 3000)
         one.layer_done(slot, lane, 2)
     print("layers:", one.sequence(slot)["away"], says(one.grow, slot, 3000))
+    import ctypes
+    numbers, rows = (ctypes.c_uint32 * 3)(5, 99999, 7), ((ctypes.c_uint64 * 130) * 3)()
+    place = ctypes.addressof(rows) // 16 * 16 + 16
+    ctypes.memset(rows, 255, ctypes.sizeof(rows))
+    print("rows:", one.gather(slot, 1, numbers, place) == place, ctypes.string_at(place + 1024, 1024) == bytes(1024),
+          says(one.gather, slot, 9, numbers, place), says(one.gather, slot, 1, numbers, place + 8).replace(hex(place + 8), "PLACE"))
     for lane in (0, 2):
         one.layer_wait(slot, lane, 2)
     one.grow(slot, 3000)
@@ -157,6 +163,7 @@ free: glake_kv_free: the sequence in slot 0 is out: others have its memory until
 imported 1 tokens of 400 bytes, 400 apart, are not in 280 bytes from 0 on
 back: glake_kv_export_end: lane 1 of the sequence in slot 0 is not out (INVAL) 0
 layers: 1 glake_kv_grow: the sequence in slot 0 is on the host: glake_kv_fetch (BUSY)
+rows: True True glake_kv_gather: no such lane, or no indices, or no place for the rows (INVAL) glake_kv_gather: rows of 1024 bytes to PLACE: they begin and end at multiples of 16 bytes, and have 256 KiB at most (INVAL)
 back: 3000 glake_kv_layer_wait: 2 lanes from lane 3 on: the KV cache has 4 (INVAL)
 single 16777216 0
 rules: a lane has a window or is a state

@@ -18,6 +18,7 @@ strides and with memory for the tokens there are (kv.h of the library has how).
     cache.layer_grow(slot, 6, 2, 8000)      memory for two lanes of it alone, 6 and 7, in which a layer is computed;
     cache.layer_done(slot, 6, 2)            it goes to the host
     cache.layer_wait(slot, 6, 2)            and is back, in the order of the stream (glake.planner says when)
+    cache.gather(slot, 6, indices)          rows of those tokens of a lane, from the GPU or the host, wherever they are
     pieces = cache.export(slot, 3)  a lane of it for another process: descriptors to send (socket.send_fds) and close,
                                     which kv.Imported(pieces, (8, 128), torch.bfloat16) has there as a tensor;
     cache.export_end(slot, 3)       it is done with them
@@ -242,6 +243,19 @@ class Cache:
     def layer_wait(self, slot, lane, lanes, stream=None):
         """They are back for what is queued on the stream from now on."""
         self._call("glake_kv_layer_wait", *map(ctypes.c_uint32, (slot, lane, lanes)), stream_of(stream, self.device))
+
+    def gather(self, slot, lane, indices, out=None, stream=None):
+        """Rows of a lane, [len(indices), ...], wherever its tokens lie; zeroes for those that are not there. `indices`
+        are int32, where the GPU can read them; `out` is a place for the rows, as many bytes: without PyTorch it is given."""
+        torch = sys.modules.get("torch")
+        shape = (len(indices), *self.lanes[lane].shape) if 0 <= lane < len(self.lanes) else ()
+        if torch and isinstance(indices, torch.Tensor):
+            indices = indices.to(torch.int32).contiguous()
+        if out is None and torch and shape:
+            out = torch.empty(shape, dtype=getattr(torch, self.lanes[lane].dtype), device=indices.device)
+        self._call("glake_kv_gather", *map(ctypes.c_uint32, (slot, lane)), view.address_of(indices),
+                   ctypes.c_uint32(len(indices)), view.address_of(out), stream_of(stream, self.device))
+        return out
 
     def spill_prefix(self, key, domain=0, stream=None):
         """A prefix goes to the host, while all sequences that have its pages are there."""

@@ -98,6 +98,16 @@ class View:
         return torch.from_dlpack(self) if torch else self
 
 
+def address_of(place):
+    """Of a tensor of PyTorch or CuPy, of an array of NumPy or of ctypes, or a number; None is nothing."""
+    if hasattr(place, "data_ptr"):
+        return ctypes.c_void_p(place.data_ptr())
+    if isinstance(place, ctypes.Array):
+        return ctypes.c_void_p(ctypes.addressof(place))
+    data = getattr(place, "data", None)
+    return ctypes.c_void_p(place.ctypes.data if hasattr(place, "ctypes") else getattr(data, "ptr", place))
+
+
 def stream_of(stream, device):
     """A stream as the library takes it. Streams are those of PyTorch, of CuPy, or addresses; None is PyTorch's
     current one, or the legacy default stream."""

@@ -27,10 +27,10 @@ static inline struct glake_error record(void)
 	return error;
 }
 
-static inline void begin(const char *memory)
+static inline void begin_with(const char *memory, const char *more)
 {
 	const char *settings[] = {memory, "map.span=64GiB", "pool.large_page=8MiB",
-		"soft.host_memory=2GiB", "tier.host=1GiB", NULL};
+		"soft.host_memory=2GiB", "tier.host=1GiB", more, NULL};
 	struct glake_options options = {.sz = sizeof(options),
 		.backend = GLAKE_BACKEND_SOFT,
 		.no_conf_file = 1,
@@ -38,6 +38,11 @@ static inline void begin(const char *memory)
 
 	if (glake_open(&options, &ctx) || glake_stream_new(ctx, 0, &stream))
 		tap_bail(record().text);
+}
+
+static inline void begin(const char *memory)
+{
+	begin_with(memory, NULL);
 }
 
 static inline struct glake_stats figures(void)
