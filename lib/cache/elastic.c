@@ -201,6 +201,13 @@ static uint64_t given_of(const struct change *c, struct glk_stretch s)
 	return slots_of(&c->arena->map, s.last - s.first + 1);
 }
 
+static struct glk_stretch next_bare(
+	const struct glk_map *map, struct glk_stretch s, uint32_t last)
+{
+	return s.last < last ? glk_part_bare(map, s.last + 1, last)
+			     : (struct glk_stretch){1, 0};
+}
+
 /* How many bare stretches there are in the ranges, and their bytes. Ranges may overlap, so it may be fewer. */
 static uint64_t measure(const struct change *c, uint32_t *ret_stretches)
 {
@@ -213,7 +220,7 @@ static uint64_t measure(const struct change *c, uint32_t *ret_stretches)
 			glk_portion_slots(&c->arena->map, c->e, &c->portions[i], true);
 		struct glk_stretch s = glk_part_bare(map, r.first, r.last);
 
-		for (; s.first <= s.last; s = glk_part_bare(map, s.last + 1, r.last)) {
+		for (; s.first <= s.last; s = next_bare(map, s, r.last)) {
 			bytes += bytes_of(c, s);
 			stretches++;
 		}
@@ -269,6 +276,7 @@ static void undo(struct change *c)
 struct batch {
 	struct glk_stretch run[GLK_MAPPING_RUNS];
 	uint32_t count, slots;
+	uint32_t last; /* slot of any of them */
 	uint32_t page[GLK_MAPPING_RUNS];
 };
 
@@ -282,10 +290,17 @@ static bool fits(const struct change *c, const struct batch *b, struct glk_stret
 		!glk_is_claimed(map, s.first, s.last);
 }
 
-/* Whether any of a stretch is in it already. */
+static void add(struct batch *b, struct glk_stretch s)
+{
+	b->last = b->count && b->last > s.last ? b->last : s.last;
+	b->run[b->count++] = s;
+	b->slots += s.last - s.first + 1;
+}
+
+/* Whether any of a stretch is in it already. Mostly they come in order. */
 static bool has(const struct batch *b, struct glk_stretch s)
 {
-	for (uint32_t i = 0; i < b->count; i++) {
+	for (uint32_t i = 0; s.first <= b->last && i < b->count; i++) {
 		if (b->run[i].first <= s.last && s.first <= b->run[i].last)
 			return true;
 	}
@@ -367,20 +382,21 @@ static int come_all(struct change *c)
 			glk_portion_slots(&c->arena->map, c->e, &c->portions[i], true);
 		struct glk_stretch s = glk_part_bare(map, r.first, r.last);
 
-		for (; !err && s.first <= s.last;
-			s = glk_part_bare(map, s.last + 1, r.last)) {
+		for (; !err && s.first <= s.last; s = next_bare(map, s, r.last)) {
+			bool fit = fits(c, &b, s);
+
 			/* one that is in the batch comes again where ranges overlap */
-			if (has(&b, s) || (b.count && !fits(c, &b, s)))
+			if (b.count && (!fit || has(&b, s))) {
 				err = come_together(c, &b);
-			s = glk_part_bare(map, s.first, s.last);
-			if (err || s.first > s.last)
-				break;
-			if (fits(c, &b, s)) {
-				b.run[b.count++] = s;
-				b.slots += s.last - s.first + 1;
-			} else {
-				err = come(c, s);
+				s = glk_part_bare(map, s.first, s.last);
+				if (err || s.first > s.last)
+					break;
+				fit = fits(c, &b, s);
 			}
+			if (fit)
+				add(&b, s);
+			else
+				err = come(c, s);
 		}
 		glk_plan_step(c->arena->gpu);
 	}

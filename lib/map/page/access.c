@@ -6,16 +6,14 @@
  */
 #include "map/map.h"
 
-int glk_map_allow(
-	const struct glk_map *map, uint64_t addr, size_t size, enum glk_access access)
+struct glk_grants glk_map_grants(const struct glk_map *map, enum glk_access access)
 {
-	struct glk_grant grants[GLK_GRANTS_MAX];
-	struct glk_drv *drv = map->pool->drv;
-	size_t count = glk_node_grants(map->node, grants);
+	struct glk_grants grants;
 
-	for (size_t i = 0; i < count; i++)
-		grants[i].access = access;
-	return drv->ops->set_access(drv, addr, size, grants, count);
+	grants.count = glk_node_grants(map->node, grants.of);
+	for (size_t i = 0; i < grants.count; i++)
+		grants.of[i].access = access;
+	return grants;
 }
 
 int glk_sweep_range(

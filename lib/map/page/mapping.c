@@ -143,7 +143,7 @@ static int check_aliases(
 
 /* Without the lock: what the driver is asked. Says how many pages stay mapped after an error. */
 static int map_pages(const struct glk_map *map, uint64_t addr, const uint32_t *pages,
-	uint32_t count, enum glk_access access, uint32_t *ret_kept)
+	uint32_t count, const struct glk_grants *grants, uint32_t *ret_kept)
 {
 	struct glk_drv *drv = map->pool->drv;
 	uint64_t at = addr;
@@ -157,7 +157,8 @@ static int map_pages(const struct glk_map *map, uint64_t addr, const uint32_t *p
 		at += err ? 0 : page->size;
 	}
 	if (!err)
-		err = glk_map_allow(map, addr, at - addr, access);
+		err = drv->ops->set_access(
+			drv, addr, at - addr, grants->of, grants->count);
 	if (err && done && drv->ops->unmap(drv, addr, at - addr))
 		*ret_kept = done;
 	GLK_PROBE3(map, addr, at - addr, err);
@@ -187,12 +188,13 @@ static void book_made(struct glk_map *map, uint32_t slot, const uint32_t *pages,
 static int make(struct glk_map *map, uint32_t slot, const uint32_t *pages, uint32_t count,
 	enum glk_access access)
 {
+	struct glk_grants grants = glk_map_grants(map, access);
 	uint64_t addr = glk_slot_addr(map, slot);
 	uint32_t kept = 0;
 	int err;
 
 	glk_map_pause(map);
-	err = map_pages(map, addr, pages, count, access, &kept);
+	err = map_pages(map, addr, pages, count, &grants, &kept);
 	glk_map_resume(map);
 	book_made(map, slot, pages, err ? kept : count, err);
 	return err;
@@ -207,6 +209,7 @@ int glk_mapping_make_runs(struct glk_map *map, const struct glk_stretch *runs,
 	uint32_t count, const uint32_t *pages)
 {
 	uint32_t kept[GLK_MAPPING_RUNS], done = 0, at = 0;
+	struct glk_grants grants;
 	int err = 0;
 
 	for (uint32_t i = 0; i < count; i++)
@@ -214,11 +217,12 @@ int glk_mapping_make_runs(struct glk_map *map, const struct glk_stretch *runs,
 	err = check_aliases(map, pages, at, UINT8_MAX);
 	if (err)
 		return err;
+	grants = glk_map_grants(map, GLK_ACCESS_WRITE);
 	glk_map_pause(map);
 	for (at = 0; done < count && !err; done++) {
 		kept[done] = 0;
 		err = map_pages(map, glk_slot_addr(map, runs[done].first), pages + at,
-			slots_of(runs[done]), GLK_ACCESS_WRITE, &kept[done]);
+			slots_of(runs[done]), &grants, &kept[done]);
 		at += slots_of(runs[done]);
 	}
 	for (uint32_t i = 0; err && i + 1 < done; i++) {

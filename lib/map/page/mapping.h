@@ -146,9 +146,12 @@ static inline void glk_page_use_at(
 struct glk_use glk_page_use(const struct glk_map *map, uint32_t page);
 
 /* access.c: who may read and write. */
-/* The GPU and its peers, to write or to read alone: for a run of whole mappings that are new. */
-int glk_map_allow(
-	const struct glk_map *map, uint64_t addr, size_t size, enum glk_access access);
+/* The GPU and its peers, to write or to read alone: for runs of whole mappings that are new. */
+struct glk_grants {
+	struct glk_grant of[GLK_GRANTS_MAX];
+	size_t count;
+};
+struct glk_grants glk_map_grants(const struct glk_map *map, enum glk_access access);
 /* A right that is given or taken on all that is mapped, a run of slots after the other. */
 struct glk_sweep {
 	struct glk_grant grant;
