@@ -170,7 +170,9 @@ struct glake_planner_copy {
 };
 
 /*
- * Gives the next move, which is under way then. Moves one way are to be made one after the other.
+ * Gives the next move, which is under way then. Moves one way are to be made one after the other, as they are given: those
+ * that come back in the order of their deadlines, as far as room let them, so that a copy engine which takes its copies
+ * in turn has nothing to choose.
  *
  * Returns 0, or -EAGAIN (there is none at present; no record), -EINVAL (NULL), -E2BIG. Thread: one. Blocks: no. Driver
  * calls: none.
@@ -234,6 +236,8 @@ struct glake_planner_figures {
 		renegotiated; /* promises that could not be kept any more, for whatever reason */
 	double prompt_factor,
 		step_factor; /* what work took over what it was reckoned to */
+	uint64_t layers_back,
+		layers_late; /* that came back; of these, after their deadline */
 };
 
 /* Gives them. Returns 0, or -EINVAL (NULL), -E2BIG. Thread: one. Blocks: no. Driver calls: none. */

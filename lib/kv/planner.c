@@ -686,6 +686,7 @@ static bool find_move(struct glake_planner *p, uint32_t id, struct glake_planner
 						p->o.memory /
 							glk_planner_bytes(
 								p, p->o.layers, 1))));
+	r->due = m->back ? m->deadline : r->due;
 	for (uint32_t i = first; i < end; i++)
 		set(p, id, i, to);
 	charge(p, id);
@@ -747,8 +748,11 @@ int glk_planner_moved(struct glake_planner *p, int64_t now, uint32_t id, uint32_
 		set(p, id, layer + i, to);
 	if (!result && was == GLK_LAYER_LEAVES)
 		p->figures.out += glk_planner_bytes(p, layers, r->prompt + r->tokens);
-	if (!result && was == GLK_LAYER_COMES)
+	if (!result && was == GLK_LAYER_COMES) {
 		p->figures.back += glk_planner_bytes(p, layers, r->prompt + r->tokens);
+		p->figures.layers_back += layers;
+		p->figures.layers_late += p->now > r->due ? layers : 0;
+	}
 	has_left(p, r);
 	charge(p, id);
 	if (r->ended && !is_moving(r)) {

@@ -42,6 +42,7 @@ struct glk_planner_request {
 	uint32_t flags;
 	int64_t arrived, first, token; /* as it was submitted */
 	int64_t until;
+	int64_t due;			   /* the deadline of layers that come */
 	uint64_t charge;		   /* bytes of the GPU */
 	uint64_t there;			   /* bytes of the host */
 	uint32_t room;			   /* layers, while its prompt is computed */

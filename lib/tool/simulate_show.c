@@ -153,6 +153,8 @@ static void add_result(struct glk_json *json, const struct sim_result *r)
 	glk_json_add_uint(json, "back_bytes", r->planner.back);
 	glk_json_add_uint(json, "held_off", r->planner.held_off);
 	glk_json_add_uint(json, "renegotiated", r->planner.renegotiated);
+	glk_json_add_uint(json, "layers_back", r->planner.layers_back);
+	glk_json_add_uint(json, "layers_late", r->planner.layers_late);
 	glk_json_add_figure(json, "plan_us_mean", r->plan_us_mean, 4);
 	glk_json_add_figure(json, "plan_us_max", r->plan_us_most, 4);
 	add_samples(json, r);

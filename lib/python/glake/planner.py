@@ -59,7 +59,7 @@ class _State(Sized):
 class _Figures(Sized):
     _fields_ = [("sz", ctypes.c_size_t), *many(ctypes.c_uint32, "waiting running away"),
                 *many(ctypes.c_uint64, "memory used host prompts prompts_away steps out back held_off renegotiated"),
-                *many(ctypes.c_double, "prompt_factor step_factor")]
+                *many(ctypes.c_double, "prompt_factor step_factor"), *many(ctypes.c_uint64, "layers_back layers_late")]
 
 
 def _told(record):

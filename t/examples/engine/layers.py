@@ -5,8 +5,8 @@ are done, and when they come back, before the first step. One prompt is computed
 layers have a token more with each step, in a batch of one size, so that no token depends on who else is there.
 
 A layer that leaves has its memory taken in stream order, so for the planner it has moved when the call returns. But for
-those that leave as they are done, layers move on a stream and a thread of their own, beside the steps. Times are the clock's on a GPU; elsewhere those that the
-planner reckons with, so that a run is the same each time.
+those that leave as they are done, layers move on a stream and a thread of their own, beside the steps. Times are the
+clock's on a GPU; elsewhere those that the planner reckons with, so that a run is the same each time.
 """
 
 import collections
@@ -162,9 +162,6 @@ class Life(Sequence):
 @dataclass
 class Told:
     """What a run came to."""
-    away: int = 0  # prompts of which layers left
-    moved: int = 0  # layers that came back, and of these
-    late: int = 0  # after the time that they had
     errors: list = field(default_factory=list)  # of what a prompt or a step took, by what it was reckoned to take
     spent: dict = field(default_factory=lambda: dict.fromkeys(("prompts", "steps", "waits"), 0))  # ns
 
@@ -202,10 +199,8 @@ class Planned(Engine):
         """Which layers have moved."""
         while self.moving and self.clock.has(self.moving[0][1], waits):
             move, _ = self.moving.popleft()
-            now, waits = self.clock.now(), False
-            self.plan.moved(now, move.id, move.layer, move.layers)
-            self.log.moved += move.layers * move.back
-            self.log.late += move.layers * (move.back and now > move.deadline)
+            waits = False
+            self.plan.moved(self.clock.now(), move.id, move.layer, move.layers)
             if self.plan.state(move.id)["stage"] == planner.RUNS:
                 self.cache.runs(self.there[move.id].slot)
 
@@ -231,12 +226,12 @@ class Planned(Engine):
         now = self.clock.now()
         self.plan.done(now)
         self.log.errors.append(abs((now - began) / max(work.takes, 1) - 1))
-        self.log.spent["prompts" if work.what == planner.PROMPT else "steps"] += now - began
-        if work.what == planner.PROMPT:
+        prompt = work.what == planner.PROMPT
+        self.log.spent["prompts" if prompt else "steps"] += now - began
+        if prompt:
             self.there[work.id].first = now
         if work.away:
             self.plan.moved(now, work.id, 0, work.away)
-            self.log.away += 1
         self.end()
 
     def end(self):
@@ -359,10 +354,11 @@ def planned(model, make, requests, costs, policy, objectives):
     took = (max(life.ended for life in over) - min(life.arrived for life in over)) / 1e9
     row = {"requests": len(over), "first_mean_s": statistics.mean(first), "first_most_s": max(first),
            "token_mean_s": statistics.mean(each), "token_p99_s": each[-(-99 * len(each) // 100) - 1], "took_s": took,
-           "tokens_s": sum(life.request.stop for life in over) / took, "prompts_away": told.away,
-           "spent_s": {name: ns / 1e9 for name, ns in told.spent.items()}, "copies_failed": cache.failed, "layers_moved": told.moved, "layers_late": told.late, "error_median": statistics.median(told.errors),
-           "steps": engine.steps, "most_at_a_time": engine.most_running, "held_most": cache.most_held,
-           "limit": cache.limit, "planner": figures}
+           "tokens_s": sum(life.request.stop for life in over) / took, "prompts_away": figures["prompts_away"],
+           "spent_s": {name: ns / 1e9 for name, ns in told.spent.items()}, "copies_failed": cache.failed,
+           "layers_moved": figures["layers_back"], "layers_late": figures["layers_late"],
+           "error_median": statistics.median(told.errors), "steps": engine.steps, "most_at_a_time": engine.most_running,
+           "held_most": cache.most_held, "limit": cache.limit, "planner": figures}
     ended(engine)
     return {key: tokens for key, (tokens, _) in engine.answers.items()}, row
 

@@ -185,6 +185,39 @@ static void requests(void)
 
 /* ---- Decisions ---- */
 
+/* Layers that came too late, of so many that came. */
+static uint64_t layers_late(const struct glake_planner *p, uint64_t back)
+{
+	struct glake_planner_figures f = {.sz = sizeof(f)};
+
+	if (glake_planner_figures_get(p, &f) || f.layers_back != back)
+		return UINT64_MAX;
+	return f.layers_late;
+}
+
+/* A copy that comes back after its deadline is told, and one that fails then is not one that came. */
+static void comes_late(void)
+{
+	struct glake_planner *p = open_planner(small);
+	struct glake_planner_copy m = {.sz = sizeof(m)};
+	uint32_t a = come(p, 0, 50, 10, 1000 * MS), b = come(p, 0, 60, 10, 1000 * MS);
+
+	next(p, 0);
+	glake_planner_done(p, 50 * MS);
+	next(p, 50 * MS);
+	glake_planner_done(p, 110 * MS);
+	glake_planner_moved(p, 110 * MS, b, 0, 2, 0);
+	glake_planner_end(p, 135 * MS, a);
+	is_int(glake_planner_move(p, 135 * MS, &m), 0, "layers come back");
+	is_int(glake_planner_moved(p, m.deadline + 1, b, 0, 2, -EIO), 0, "not in time");
+	is_int((int64_t)layers_late(p, 0), 0, "nor at all");
+	is_int(glake_planner_move(p, m.deadline + 2, &m), 0, "and again");
+	is_int(glake_planner_moved(p, m.deadline, b, 0, 2, 0), 0,
+		"a clock that goes back is none");
+	is_int((int64_t)layers_late(p, 2), 2, "both are late");
+	glake_planner_close(p);
+}
+
 /* One that fits, one that does not: its layers leave, and come back when the first has ended. */
 static void layers_leave(void)
 {
@@ -234,6 +267,7 @@ static void layers_leave(void)
 	is_int(glake_planner_moved(p, 200 * MS, b, 0, 2, 0), 0, "they are");
 	is_int(stage(p, b), GLAKE_PLANNER_RUNS, "it runs");
 	is_int((int64_t)used(p), 280, "with all of its memory");
+	is_int((int64_t)layers_late(p, 2), 0, "both layers in time");
 	w = next(p, 200 * MS);
 	is_int(w.count, 1, "a step of it");
 	glake_planner_done(p, 210 * MS);
@@ -698,6 +732,7 @@ int main(void)
 	options();
 	requests();
 	layers_leave();
+	comes_late();
 	some_come();
 	promises();
 	hopeless();
