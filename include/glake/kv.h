@@ -368,7 +368,13 @@ GLAKE_EXPORT int glake_kv_layer_grow(struct glake_kv *kv, uint32_t slot, uint32_
  * Returns what glake_kv_spill and glake_kv_fetch do, or -EINVAL (no such lanes), -EOPNOTSUPP (GLAKE_KV_TOKEN_FRONT,
  * GLAKE_KV_SINGLE), -EBUSY (BUSY: all of the sequence was sent away at once, see glake_kv_spill; it is out). After an error some
  * of it may have moved, and it is away. Thread: any. Blocks: as glake_kv_spill: for the calls of the driver, not for the copies.
- * Driver calls: as glake_kv_spill.
+ * Driver calls: as glake_kv_spill; none to map what still lies at its addresses.
+ *
+ * A program that has no time for these calls makes them on a thread and a stream of its own, and has its other streams wait
+ * for an event there: nothing of what that thread waits for is queued behind the event. The library has no thread
+ * for it. Pages have to be chosen before a stream may wait for them, or they could be such as are given back by work
+ * behind that wait, and the stream and the thread would wait for each other; and who chooses has the cache's memory
+ * to himself until they are mapped, so that the next layer would be held up all the same.
  */
 GLAKE_EXPORT int glake_kv_layer_done(struct glake_kv *kv, uint32_t slot, uint32_t lane,
 	uint32_t lanes, struct CUstream_st *stream);

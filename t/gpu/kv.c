@@ -696,7 +696,7 @@ static void leaves_by_layers(void)
 		.lanes = 2 * DEPTH,
 		.lane_bytes = 8192};
 	struct glake_stats stats = {.sz = sizeof(stats)};
-	double begin, turn, whole, away[4], call[4], back;
+	double begin, turn, whole, away[4], call[4], back, wait[2] = {0}, most = 0;
 	size_t bytes = (size_t)PROMPT * o.lanes * o.lane_bytes, held = 0;
 	struct glake_kv *kv;
 	uint32_t slot;
@@ -730,13 +730,30 @@ static void leaves_by_layers(void)
 			must(glake_kv_free(kv, slot, stream), "its end");
 	}
 	must(glake_budget_set(ctx, 0, SIZE_MAX), "no budget");
-	begin = now_s();
-	for (uint32_t i = 0; i < DEPTH; i++) {
-		must(glake_kv_layer_wait(kv, slot, 2 * i, 2, stream), "it comes");
-		check_layer(kv, slot, i);
+	/* the first time with new pages, then with those that lie there */
+	for (int round = 0; round < 2; round++) {
+		begin = now_s();
+		for (uint32_t i = 0; i < DEPTH; i++) {
+			double since = now_s();
+
+			must(glake_kv_layer_wait(kv, slot, 2 * i, 2, stream), "it comes");
+			since = now_s() - since;
+			most = since > most ? since : most;
+			wait[round] += since;
+			check_layer(kv, slot, i);
+		}
+		must_cuda(work.sync(), "the GPU has gone");
+		back = now_s() - begin;
+		tap_note(
+			"32 layers of 512 MiB come back in %.1f ms, of which the caller is held "
+			"up for %.1f, at most %.2f for one",
+			1e3 * back, 1e3 * wait[round], 1e3 * most);
+		most = 0;
+		if (!round)
+			must(glake_kv_layer_done(kv, slot, 0, 2 * DEPTH, stream),
+				"all leave");
+		must_cuda(work.sync(), "the GPU has gone");
 	}
-	must_cuda(work.sync(), "the GPU has gone");
-	back = now_s() - begin;
 	must(glake_kv_grow(kv, slot, PROMPT, stream), "it has the tokens");
 	is_int((int64_t)gpu_counters_take(&work).wrong, 0,
 		"32 layers went and came back, no word is wrong");
