@@ -68,6 +68,7 @@ def check_all():
     rates = [told.get("speed", {}).get(name, [{}])[0].get("tokens_s", 0) for name in CACHES]
     tap.ok(min(rates) > 0, "each cache has a speed", rates)
     tap.has(said, "glake / paged-own, at_a_time", "they are compared")
+    tap.has(said, "glake / paged-own, admitted", "by who has room, too")
 
 
 def check_flex():

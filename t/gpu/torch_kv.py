@@ -5,7 +5,7 @@ glake.kv on a GPU under PyTorch: attention over a batch that grew, against conti
 speed, and over sequences that share their beginnings; models of transformers, of random weights, whose generate()
 runs on glake.kv.TransformersCache and on its own DynamicCache: the same tokens, tokens a second, memory.
 
-    torch_kv.py [--only attention,shared,models,generate,steps] [--new 2048] [--rounds 3] [--json FILE]
+    torch_kv.py [--only attention,shared,models,generate,steps] [--new 2048] [--rounds 3] [--ways NAMES] [--json FILE]
 
 steps: what a forward of one token takes behind 512 to 2048 tokens, on the host and on the GPU, and which kernels that is.
 """
@@ -311,8 +311,9 @@ def steps():
     RESULTS["steps"] = rows
 
 
-def generate(new, rounds):
+def generate(new, rounds, wanted):
     model, config, ways = wide_model()
+    ways = {name: ways[name] for name in wanted.split(",")}
     prompt = torch.randint(1, 32000, (32, 128), device="cuda")
     model.generate(prompt, max_new_tokens=4, do_sample=False)
     rows, tokens = {name: [] for name in ways}, {}
@@ -339,13 +340,14 @@ def main():
     parser.add_argument("--only", default="attention,shared,models,generate")
     parser.add_argument("--new", type=int, default=2048)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--ways", default="DynamicCache,layer in front,token in front", help="generate: which caches")
     parser.add_argument("--json")
     wanted = parser.parse_args()
     failed = 0
     for name in wanted.only.split(","):
         try:
             if name == "generate":
-                generate(wanted.new, wanted.rounds)
+                generate(wanted.new, wanted.rounds, wanted.ways)
             else:
                 {"attention": attention, "shared": shared, "models": models, "steps": steps}[name]()
         except Exception:

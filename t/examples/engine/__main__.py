@@ -195,8 +195,8 @@ class Bench:
                     continue
                 rows[name].append(row)
                 self.say(f"  {name} ({row['way']}{', captured' if row['graphs'] else ''}): {row['tokens_s']:.0f} tokens/s, "
-                         f"{row['at_a_time']:.1f} at a time, {row['steps']} steps, {row['preempted']} went and came "
-                         f"back, held over needed {row['held_over_needed']:.3f}, "
+                         f"{row['at_a_time']:.1f} at a time, {row['admitted']} until there was no room, {row['steps']} steps, "
+                         f"{row['preempted']} went and came back, held over needed {row['held_over_needed']:.3f}, "
                          f"{'' if row['left'] else 'the queue was empty at the end, '}"
                          f"{now() - begin:.0f} s so far")
         self.table({name: rows[name] for name in rows if len(rows[name]) == wanted.rounds})
@@ -218,6 +218,7 @@ class Bench:
         memory = worker.samples_of_memory or [(cache.held(), max(cache.needed(), 1))]
         row = {"way": cache.way, "graphs": worker.graphs is not None, "tokens_s": made / took, "steps": worker.steps,
                "at_a_time": worker.running_sum / max(worker.steps, 1), "most_at_a_time": worker.most_running,
+               "admitted": worker.admitted or worker.most_running,
                "prefilled_s": worker.prefilled / took, "preempted": worker.preempted,
                "held_over_needed": statistics.mean(held / max(needed, 1) for held, needed in memory),
                "held": max(held for held, _ in memory), "saved": worker.saved, "took": took,
@@ -247,7 +248,7 @@ class Bench:
                 if name in best:
                     continue
                 # of the same round, for the speed of a host changes with time
-                for key in ("tokens_s", "at_a_time"):
+                for key in ("tokens_s", "at_a_time", "admitted"):
                     ratios = [a[key] / b[key] for a, b in zip(rows[mine], rows[name])]
                     against[f"{mine} / {name}, {key}"] = statistics.median(ratios), min(ratios), max(ratios)
         for name, (middle, least, largest) in against.items():

@@ -118,7 +118,7 @@ class Engine:
         self.heat = torch.zeros(places, **new)
         self.in_flight = collections.deque()
         self.steps = self.made = self.prefilled = self.preempted = self.most_running = self.adopted = self.forked = 0
-        self.running_sum, self.samples_of_memory, self.saved = 0, [], 0
+        self.running_sum, self.samples_of_memory, self.saved, self.admitted = 0, [], 0, 0
 
     # what a sequence comes in with
 
@@ -144,11 +144,13 @@ class Engine:
             count, key = len(first.tokens), self.key_of(first.request)
             if key in coming or len(self.running) + sum(map(len, groups)) + len(group) > self.cache.slots:
                 break  # a beginning that is just being made can be adopted in the next step
-            if not self.has_room(group, key):
-                break
             try:
+                if not self.has_room(group, key):
+                    raise Full
                 first.slot, had = self.cache.new(count, key)
             except Full:
+                # the first time: after so many steps that it is the same for all caches that cost the same
+                self.admitted = self.admitted or len(self.running) + sum(map(len, groups))
                 break
             self.queue.popleft()
             if key and not had:
