@@ -5,6 +5,10 @@
  */
 #include "kv_parts.h"
 
+#include "tier/tier.h"
+
+#include <time.h>
+
 #define TOKENS 6000
 #define ROW    1008 /* such that rows lie in two places of the table, and on two pages */
 #define LANES  3
@@ -23,10 +27,14 @@ static const struct glake_kv_options options = {.sz = sizeof(options),
 static uint32_t indices[COUNT];
 static unsigned char rows[COUNT * 4096] __attribute__((aligned(16)));
 
-/* The byte of a token that is equal in no two of those near it, nor in two lanes or sequences. */
-static unsigned char byte_of(uint32_t lane, uint32_t serial, uint32_t token, uint32_t in)
+/* The row of a token, which is equal in no two of those near it, nor in two lanes or sequences. */
+static const unsigned char *row_of(uint32_t lane, uint32_t serial, uint32_t token)
 {
-	return (unsigned char)(token * 7 + token / 256 + in + lane * 101 + serial * 53);
+	static unsigned char ramp[256 + ROW];
+
+	for (uint32_t i = 0; !ramp[1] && i < sizeof(ramp); i++)
+		ramp[sizeof(ramp) - 1 - i] = (unsigned char)(sizeof(ramp) - 1 - i);
+	return ramp + (token * 7 + token / 256 + lane * 101 + serial * 53) % 256;
 }
 
 /* Tokens of both lanes, by a copy in the order of the stream. */
@@ -37,8 +45,7 @@ static void write_tokens(
 
 	for (uint32_t lane = 0; lane < 2; lane++) {
 		for (uint32_t t = 0; t < size; t++)
-			for (uint32_t i = 0; i < ROW; i++)
-				row[t][i] = byte_of(lane, serial, t, i);
+			memcpy(row[t], row_of(lane, serial, t), ROW);
 		if (glake_soft_copy(
 			    ctx, stream, at(kv, lane, slot, 0), row, (size_t)size * ROW))
 			tap_bail(record().text);
@@ -60,16 +67,15 @@ static void draw(uint32_t below, uint64_t seed)
 /* Rows that are none of their tokens; of those below `first` and from `end` on all is zero. */
 static uint32_t wrong(uint32_t lane, uint32_t serial, uint32_t first, uint32_t end)
 {
+	static const unsigned char none[ROW];
 	uint32_t bad = 0;
 
 	for (uint32_t r = 0; r < COUNT; r++) {
 		uint32_t t = indices[r];
-		bool is = true;
 
-		for (uint32_t i = 0; i < ROW && is; i++)
-			is = rows[r * ROW + i] ==
-				(t >= first && t < end ? byte_of(lane, serial, t, i) : 0);
-		bad += !is;
+		bad += memcmp(rows + r * ROW,
+			       t >= first && t < end ? row_of(lane, serial, t) : none,
+			       ROW) != 0;
 	}
 	return bad;
 }
@@ -263,10 +269,60 @@ static void many_at_once(void)
 	is_int(glake_kv_close(kv, stream), 0, "the cache ends before they are read");
 	settle();
 	for (uint32_t r = 4; r < 3 * GLK_KV_TABLES; r++)
-		bad += rows[r * ROW] != byte_of(r % 3 == 0, 1, indices[r], 0) ||
-			rows[r * ROW + ROW - 1] !=
-				byte_of(r % 3 == 0, 1, indices[r], ROW - 1);
+		bad += memcmp(rows + r * ROW, row_of(r % 3 == 0, 1, indices[r]), ROW) !=
+			0;
 	is_int((int)bad, 0, "each row is what it was");
+	finish();
+}
+
+/* Until so many bytes are compressed; a minute at the most. */
+static bool rest(struct glk_cache *cache, uint64_t bytes)
+{
+	uint64_t packed = 0, held;
+
+	for (int i = 0; i < 60000 && packed < bytes; i++) {
+		glk_lock(&cache->lock);
+		glk_pack_figures(&cache->mover, &packed, &held);
+		glk_unlock(&cache->lock);
+		nanosleep(&(struct timespec){.tv_nsec = packed < bytes ? 1000000 : 0},
+			NULL);
+	}
+	return packed >= bytes;
+}
+
+static void compressed(void)
+{
+	struct glake_kv *kv;
+	uint32_t slot;
+
+	begin_with("tier.compress=lz4", "tier.compress_rest=0s");
+	kv = make(&options);
+	is_int(glake_kv_new(kv, TOKENS, stream, &slot), 0, "a sequence");
+	is_int(glake_kv_grow(kv, slot, TOKENS, stream), 0, "of all tokens");
+	write_tokens(kv, slot, 1, TOKENS);
+	is_int(glake_kv_layer_done(kv, slot, 1, 1, stream), 0, "a lane leaves");
+	ok(rest(kv->cache, 3 * PAGE), "and is compressed");
+	draw(TOKENS, 10);
+	is_int(gathered(kv, slot, 1, 1, 0, TOKENS), 0, "its rows are the same");
+	is_int(glake_kv_close(kv, stream), 0, "all ends");
+	finish();
+}
+
+/* What the first call makes and cannot have: it is told, nothing is left of it, and the next one tries again. */
+static void fails(const char *fault, int want)
+{
+	struct glake_kv *kv;
+	uint32_t slot;
+
+	begin_with("soft.memory=200MiB", fault);
+	kv = make(&options);
+	is_int(glake_kv_new(kv, TOKENS, stream, &slot), 0, "a sequence");
+	is_int(glake_kv_grow(kv, slot, TOKENS, stream), 0, "of all tokens");
+	write_tokens(kv, slot, 1, TOKENS);
+	draw(TOKENS, 9);
+	is_int(glake_kv_gather(kv, slot, 0, indices, COUNT, rows, stream), want, fault);
+	is_int(gathered(kv, slot, 0, 1, 0, TOKENS), 0, "then there are rows");
+	is_int(glake_kv_close(kv, stream), 0, "all ends");
 	finish();
 }
 
@@ -340,6 +396,14 @@ int main(void)
 	tokens_in_front();
 	orders_what_comes_later();
 	many_at_once();
+	if (glk_pack_able())
+		tap_skip("rows of what is compressed", "there is no lz4");
+	else
+		compressed();
+	fails("driver.fault=host_lock:nth=1:err=ENOMEM", -ENOMEM);
+	fails("driver.fault=module_load:nth=1:err=EOPNOTSUPP", -EOPNOTSUPP);
+	fails("driver.fault=kernel_find:nth=1:err=EIO", -EIO);
+	fails("driver.fault=launch:nth=1:err=EIO", -EIO);
 	refuses();
 	return tap_done();
 }
