@@ -333,6 +333,41 @@ struct glake_lease {
 GLAKE_EXPORT int glake_lease_get(
 	struct glake *ctx, int device, struct glake_lease *ret_lease);
 
+/*
+ * A quota of a GPU: share.quota, for all processes of the user together that have it. Bytes.
+ */
+struct glake_quota {
+	size_t sz;	    /* sizeof(struct glake_quota) */
+	uint64_t limit;	    /* 0: there is none, and neither is any other figure */
+	uint64_t used;	    /* by all of them */
+	uint64_t held;	    /* of that, by this process through glake */
+	uint64_t beside;    /* and what the driver gave it besides */
+	uint32_t processes; /* that share it */
+	int measured; /* not 0: NVML says what is beside; else it is what glake_quota_pass was told of */
+	int alone; /* not 0: the file of the quota cannot be had, and other processes are not seen */
+};
+
+/*
+ * Tells the quota of a GPU, measured now.
+ *
+ * uuid		of the GPU, as glake_device_get tells it
+ * memory	its bytes, of which a quota may be a part
+ *
+ * Returns 0, or -EINVAL (no UUID, NULL, sz not set), -E2BIG.
+ * Thread: any; needs no context. Blocks: for NVML, some 100 us. Driver calls: none of CUDA.
+ */
+GLAKE_EXPORT int glake_quota_get(
+	const char *uuid, uint64_t memory, struct glake_quota *ret_quota);
+
+/*
+ * Says that the driver is about to give `bytes` beside glake, or, below 0, that it has them back. Where NVML tells what
+ * there is, that counts from its next measurement on.
+ *
+ * Returns 0, also where there is no quota, or -EDQUOT (LIMIT: the quota has no room, and who has it), -EINVAL (no UUID).
+ * Thread: any; needs no context. Blocks: as glake_quota_get. Driver calls: none of CUDA.
+ */
+GLAKE_EXPORT int glake_quota_pass(const char *uuid, uint64_t memory, int64_t bytes);
+
 GLAKE_END_DECLS
 
 #endif

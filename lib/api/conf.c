@@ -171,6 +171,8 @@ static int apply(
 				i);
 	if (id == GLK_CONF_log_level)
 		glk_log_level_set(conf->log_level);
+	if (id == GLK_CONF_share_quota)
+		glk_quota_set(conf->share_quota);
 	for (int i = 0; i < context->devices; i++) {
 		struct glk_cache *cache = &context->caches[i];
 

@@ -32,8 +32,9 @@ struct glk_context {
 	struct glk_drv *drv;
 	struct glk_pool pool;
 	struct glk_lessee *lessee; /* of a broker; NULL: there is none */
-	struct glk_cache *caches;  /* one a GPU */
-	struct glk_io io;	   /* copies over many paths */
+	bool has_quota;
+	struct glk_cache *caches; /* one a GPU */
+	struct glk_io io;	  /* copies over many paths */
 	int devices;
 	uint64_t serial; /* of all contexts of the process, from 1: none is given again */
 	/* By the program, of each GPU; under the lock of conf.c. */

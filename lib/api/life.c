@@ -151,6 +151,8 @@ static int take_down(struct glk_context *context, size_t *ret_live)
 	failed = glk_drv_close(context->drv);
 	/* all memory is with the driver */
 	glk_lessee_free(context->lessee);
+	if (context->has_quota)
+		glk_quota_end();
 	glk_region_free(context, sizeof(*context));
 	return err ? err : failed;
 }
@@ -169,6 +171,7 @@ static void start_trace(struct glk_context *context)
 int glake_open(const struct glake_options *options, struct glake **ret_ctx)
 {
 	struct glake_options none = {.sz = sizeof(none)};
+	struct glk_quota_rules rules;
 	struct glk_context *context;
 	struct glake *handle;
 	size_t live;
@@ -208,8 +211,11 @@ int glake_open(const struct glake_options *options, struct glake **ret_ctx)
 	if (err)
 		goto driver;
 	start_trace(context);
-	err = glk_lessee_new(
-		&context->pool, &context->conf, give_way, context, &context->lessee);
+	rules = glk_quota_rules(&context->conf);
+	err = glk_quota_begin(&context->pool, &rules, &context->has_quota);
+	if (!err)
+		err = glk_lessee_new(&context->pool, &context->conf, give_way, context,
+			&context->lessee);
 	for (int i = 0; i < context->devices && !err; i++)
 		err = glk_guard_set(&context->caches[i], context->conf.guard_mode,
 			(uint64_t)context->conf.guard_rate);

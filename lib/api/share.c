@@ -4,11 +4,13 @@
 
 #include "api/context.h"
 #include "base/cancel.h"
+#include "base/conf.h"
 #include "base/error.h"
 #include "base/sized.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 
 /* Pins a block and lists its pieces, with a descriptor for each if it is to leave at once. */
 static int list_pieces(struct glk_cache *cache, const void *ptr, bool leaves,
@@ -348,6 +350,54 @@ int glake_mirror_end(struct glake *ctx, struct glake_mirror *mirror)
 		err = glk_mirror_end(&context->caches[i].imports, mirror);
 	glk_cancel_restore(cancel);
 	return unknown(err);
+}
+
+/* Of a process without a context: as the file and the environment say. */
+static struct glk_quota_rules quota_rules;
+static pthread_once_t quota_once = PTHREAD_ONCE_INIT;
+
+static void ignore(const struct glake_conf_finding *finding, void *arg)
+{
+	(void)finding;
+	(void)arg;
+}
+
+static void read_quota(void)
+{
+	struct glk_conf *conf = glk_region_new(sizeof(*conf));
+
+	if (!conf)
+		return;
+	if (!glk_context_conf(NULL, ignore, NULL, false, conf))
+		quota_rules = glk_quota_rules(conf);
+	glk_region_free(conf, sizeof(*conf));
+}
+
+static int check_uuid(const char *uuid)
+{
+	pthread_once(&quota_once, read_quota);
+	return uuid && *uuid ? 0
+			     : glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no UUID of a GPU");
+}
+
+int glake_quota_get(const char *uuid, uint64_t memory, struct glake_quota *ret_quota)
+{
+	struct glake_quota quota = {.sz = sizeof(quota)};
+	int err = check_uuid(uuid);
+
+	if (!err)
+		err = glk_sized_out(ret_quota, &quota, sizeof(quota));
+	if (err)
+		return err;
+	glk_quota_get(&quota_rules, uuid, memory, &quota);
+	return glk_sized_out(ret_quota, &quota, sizeof(quota));
+}
+
+int glake_quota_pass(const char *uuid, uint64_t memory, int64_t bytes)
+{
+	int err = check_uuid(uuid);
+
+	return err ? err : glk_quota_pass(&quota_rules, uuid, memory, bytes);
 }
 
 int glake_lease_get(struct glake *ctx, int device, struct glake_lease *ret_lease)

@@ -384,6 +384,15 @@ GLK_KEY(share, least, SHARE, share_least, "0", 0, 16 * GLK_TIB, "",
 GLK_KEY(share, most, SHARE, share_most, "0", 0, 16 * GLK_TIB, "",
 	"Most memory of each GPU that the broker is to give leave for; 0 for all that it has. Likewise, "
 	"for every process where the broker's own configuration says it.")
+GLK_LIVE_KEY(share, quota, SHARE, share_quota, "0", 0, 16 * GLK_TIB, "",
+	"Most memory of each GPU for all processes of the user that have this key, together: what glake holds and what "
+	"the driver gives them beside it, contexts and code too. Under libglake-preload.so the program sees that as the "
+	"whole GPU. Bytes, or a part of the GPU's memory; 0 for none. See glake-preload(7).")
+GLK_KEY(share, quota_file, TEXT, share_quota_file, "", 0, 0, "",
+	"A file that says the same while programs run: a line with a value for all GPUs, or with the UUID of one and a "
+	"value, the last one holds. It is read again where it has changed. Others may not write it.")
+GLK_KEY(share, quota_name, TEXT, share_quota_name, "", 0, 0, "",
+	"A name for a quota of its own, so that a user has several, as one for each job.")
 GLK_KEY(share, require, BOOL, share_require, "no", 0, 0, "",
 	"Whether requests for more memory are refused while the broker has been gone, or silent, for "
 	"share.wait. With no the process goes on as if there were none, and tells the broker what it "

@@ -15,7 +15,7 @@ static bool may_grow(struct glk_ahead *a)
 {
 	const struct glk_cache *cache = a->cache;
 	uint64_t held = glk_load_relaxed(&cache->node->held);
-	uint64_t limit = glk_load_relaxed(&cache->node->budget);
+	uint64_t limit = glk_node_most(cache->node);
 	uint64_t page = (uint64_t)a->slots << cache->arena.map.shift;
 
 	if (limit > cache->memory)

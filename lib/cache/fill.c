@@ -38,7 +38,7 @@ double glk_fill(struct glk_cache *cache)
 	if (!glk_conf_target_is_auto(cache->conf))
 		return 0;
 	held = glk_node_own(cache->node);
-	budget = glk_load_relaxed(&cache->node->budget);
+	budget = glk_node_most(cache->node);
 	fill = (double)(held + glk_load_relaxed(&cache->held_by_others)) /
 		(double)cache->memory;
 	if (fill < (double)held / (double)budget)

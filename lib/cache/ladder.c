@@ -82,7 +82,7 @@ static bool poll(struct glk_climb *c)
 static uint64_t shortage(const struct glk_climb *c)
 {
 	uint64_t held = glk_load_relaxed(&c->node->held);
-	uint64_t budget = glk_load_relaxed(&c->node->budget);
+	uint64_t budget = glk_node_most(c->node);
 
 	return glk_node_has_room(c->node, c->lack) ? c->lack : held + c->lack - budget;
 }
@@ -182,7 +182,7 @@ static bool recut(struct glk_climb *c)
 {
 	struct glk_node *node = glk_request_node(c->arena, c->request);
 	uint64_t idle = glk_arena_idle(c->arena->home, node), given;
-	uint64_t budget = glk_load_relaxed(&node->budget);
+	uint64_t budget = glk_node_most(node);
 	uint64_t held = glk_load_relaxed(&node->held);
 
 	if (budget != UINT64_MAX && budget > held)

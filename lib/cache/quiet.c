@@ -40,7 +40,7 @@ static void see(struct quiet *q, const struct glk_extent *e)
 static uint64_t room_of(const struct quiet *q)
 {
 	const struct glk_cache *cache = q->arena->gpu;
-	uint64_t budget = glk_load_relaxed(&cache->node->budget);
+	uint64_t budget = glk_node_most(cache->node);
 	uint64_t held = glk_load_relaxed(&cache->node->held);
 	uint64_t room = budget > held ? budget - held : 0;
 

@@ -220,6 +220,16 @@ static int refuse_leave(const struct glk_node *node, uint64_t size)
 		glk_say_bytes(glk_load_relaxed(&node->held)).text, why);
 }
 
+static int refuse_quota(const struct glk_node *node, uint64_t size)
+{
+	char why[sizeof(((struct glake_error *)NULL)->text)];
+
+	node->quota->tell(node->quota, why, sizeof(why));
+	return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
+		"GPU %d has no room for %s of pages more: %s", node->place.id,
+		glk_say_bytes(size).text, why);
+}
+
 struct sentence {
 	char text[GLAKE_ERROR_TEXT_MAX];
 	size_t used;
@@ -287,6 +297,8 @@ int glk_refusal_memory(struct glk_arena *home, const struct glk_node *node, uint
 		return refuse_host(node, size);
 	if (node->leave && glk_node_has_room(node, size))
 		return refuse_leave(node, size);
+	if (node->quota && node->quota->room(node->quota) < budget)
+		return refuse_quota(node, size);
 	add(&s, "GPU %d has no room for %s of pages more: %s held with ", gpu->device,
 		glk_say_bytes(size).text,
 		glk_say_bytes(glk_load_relaxed(&node->held)).text);

@@ -319,6 +319,14 @@ struct glk_drv {
 
 int glk_drv_close(struct glk_drv *drv);
 
+/*
+ * nvml.c: bytes that NVML says this process has on the GPU of a UUID, all of them: contexts, code, what libraries made
+ * for themselves. 0; -ENODEV: there is no NVML (libnvidia-ml.so.1), or it does not know the GPU; -ENOENT: it lists
+ * processes and not this one, which has nothing there or process ids of its own, as in a container; -EOPNOTSUPP: it
+ * does not tell bytes. Under no lock that a hit wants: some 100 us.
+ */
+int glk_nvml_used(const char *uuid, uint64_t *ret_bytes);
+
 /* The CUDA driver API version, 13000 for 13.0; 0 on the software device. */
 int glk_drv_version(struct glk_drv *drv);
 /* "soft" or "cuda", whatever wraps it. */

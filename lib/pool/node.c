@@ -3,7 +3,7 @@
  * Where pages come from and go to. Growth claims its bytes from the budget with one CAS before
  * the driver is asked and gives them back when the driver says no, so that threads growing at
  * once never pass the budget together. What a broker gives leave for is taken from in the same place: a byte of it is
- * the broker's, or left, or part of what is held.
+ * the broker's, or left, or part of what is held. A quota that processes share counts the bytes before both.
  *
  * Free pages lie on Treiber stacks with tagged indices (base/idstack.h): last in, first out,
  * which is what keeps an address translation warm.
@@ -48,7 +48,7 @@ void glk_node_put(struct glk_node *node, uint32_t page)
 bool glk_node_has_room(const struct glk_node *node, uint64_t size)
 {
 	uint64_t held = glk_load_relaxed(&node->held);
-	uint64_t budget = glk_load_relaxed(&node->budget);
+	uint64_t budget = glk_node_most(node);
 
 	return held <= budget && size <= budget - held;
 }
@@ -71,20 +71,30 @@ static int take(struct glk_node *node, uint64_t size, bool asks)
 	uint64_t budget = glk_load_relaxed(&node->budget);
 	int err = 0;
 
+	if (node->quota && node->quota->take(node->quota, size, asks))
+		return -ENOMEM;
 	do {
-		if (held > budget || size > budget - held)
+		if (held > budget || size > budget - held) {
+			if (node->quota)
+				node->quota->put(node->quota, size);
 			return -ENOMEM;
+		}
 	} while (!glk_cas_weak_relaxed(&node->held, &held, held + size));
 	while (node->leave && !err && !take_left(node, size))
 		err = asks ? node->leave->ask(node->leave, node, size, false) : -ENOMEM;
-	if (err)
+	if (err) {
 		glk_sub_relaxed(&node->held, size);
+		if (node->quota)
+			node->quota->put(node->quota, size);
+	}
 	return err;
 }
 
 static void put(struct glk_node *node, uint64_t size)
 {
 	glk_sub_relaxed(&node->held, size);
+	if (node->quota)
+		node->quota->put(node->quota, size);
 	if (node->leave)
 		glk_add_relaxed(&node->left, size);
 }

@@ -36,6 +36,21 @@ struct glk_leave {
 	uint64_t most_left; /* that a node keeps of what it does not use */
 };
 
+/*
+ * A quota of a GPU, which processes share: what any of them takes is counted before it is there, under no lock. Beside
+ * the budget of a context, and before the leave of a broker.
+ */
+struct glk_quota {
+	/* `bytes` more are going to be held. If `may_call`, what the driver has given beside is measured first; with no
+	 * lock that a hit wants then. 0, or -ENOMEM without a record. */
+	int (*take)(struct glk_quota *quota, uint64_t bytes, bool may_call);
+	void (*put)(struct glk_quota *quota, uint64_t bytes);
+	/* The most that this process may hold by glake, with what it holds. */
+	uint64_t (*room)(const struct glk_quota *quota);
+	/* Who has it, in words; for a refusal. */
+	void (*tell)(struct glk_quota *quota, char *text, size_t size);
+};
+
 struct glk_node {
 	struct glk_pool *pool;
 	struct glk_place place;
@@ -48,6 +63,7 @@ struct glk_node {
 	glk_atomic(uint64_t) budget; /* UINT64_MAX: none */
 	glk_atomic(uint64_t) lost;   /* bytes the driver refused to take back */
 	struct glk_leave *leave;     /* of a GPU; NULL: it needs none */
+	struct glk_quota *quota;     /* of a GPU; NULL: there is none */
 	glk_atomic(uint64_t) left;   /* bytes of leave that are not used */
 	glk_atomic(int64_t)
 		late; /* ns, until when the driver may have it all the same, since others have ended */
@@ -200,7 +216,18 @@ uint64_t glk_lend_lent(const struct glk_node *lender);
 /* It has gone back to the driver. */
 void glk_lend_end(struct glk_node *node, size_t size);
 
-/* Whether `size` more bytes stay within the budget. */
+/* Bytes that it may hold: its budget, or what its quota leaves to it where that is less. */
+static inline uint64_t glk_node_most(const struct glk_node *node)
+{
+	uint64_t budget = glk_load_relaxed(&node->budget), room;
+
+	if (!node->quota)
+		return budget;
+	room = node->quota->room(node->quota);
+	return room < budget ? room : budget;
+}
+
+/* Whether `size` more bytes stay within that. */
 bool glk_node_has_room(const struct glk_node *node, uint64_t size);
 
 /*

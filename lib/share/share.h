@@ -8,7 +8,7 @@
  * those above to see to.
  *
  * Order		dmabuf.c; export.c; import.c, and on it mirror.c and mirror_open.c; books.c, shelf.c, and on them broker.c, which
- *		is no part of the library but a program (broker_main.c); lease.c, which asks it, and on it publish.c
+ *		is no part of the library but a program (broker_main.c); lease.c, which asks it, and on it publish.c; quota.c
  * Threads	any thread may call any function
  * Cost		on an H200 an export of a page takes 35 us, whatever its size, and 0.5 to 0.9 ms
  *		while no other page of the process is out; an import 30 us and its mapping
@@ -109,6 +109,30 @@ void glk_lessee_stop(struct glk_lessee *lessee);
 void glk_lessee_free(struct glk_lessee *lessee);
 /* NULL: there is no broker. */
 void glk_lessee_get(struct glk_lessee *lessee, int device, struct glake_lease *ret_lease);
+
+/*
+ * quota.c: bytes of a GPU that processes hold together, with what the driver gives them beside glake. One for the
+ * process, with the rules of the first context that has any. Begun before any page is made, and ended when all are with
+ * the driver.
+ */
+struct glk_quota_rules {
+	size_t share; /* share.quota, 0: none */
+	char path[128], name[128];
+};
+
+struct glk_quota_rules glk_quota_rules(const struct glk_conf *conf);
+bool glk_quota_wants(const struct glk_quota_rules *rules);
+/* 0, also where there is none; -ENOMEM, -ENOSPC, or the driver's error. Whether it is to be ended is told either way. */
+int glk_quota_begin(
+	struct glk_pool *pool, const struct glk_quota_rules *rules, bool *ret_has);
+void glk_quota_end(void);
+/* share.quota has another value. */
+void glk_quota_set(size_t share);
+/* Contracts as glake_quota_get() and glake_quota_pass(); the rules are for a process without a context. */
+void glk_quota_get(const struct glk_quota_rules *rules, const char *uuid, uint64_t memory,
+	struct glake_quota *ret_quota);
+int glk_quota_pass(const struct glk_quota_rules *rules, const char *uuid, uint64_t memory,
+	int64_t bytes);
 
 /*
  * dmabuf.c: a dma-buf over a range and where in it the range begins, for a dma-buf has whole

@@ -11,6 +11,10 @@
  *	attach KEY STAMP CLAIM, whose answer is a block and its bytes
  *	unseal N, detach N, end N (of an import), drop KEY (of what was claimed)
  *	lease		what glake_lease_get says
+ *	quota		what glake_quota_get says of GPU 0: limit, used, held, beside in MiB, processes, measured, alone
+ *	pass MIB	glake_quota_pass; and "back MIB" with less than 0
+ *	limit TEXT	sets share.quota
+ *	trim		gives back what lies idle
  *	fork		a child that has all descriptors and does nothing
  *	write N		a copy of a byte to it
  *	lose		closes all sockets and has others of their numbers; and "kept" says how many bytes lie there
@@ -205,6 +209,35 @@ static void do_lease(void)
 		l.most >> 20, l.asked, l.given >> 20, l.refused);
 }
 
+static void do_quota(void)
+{
+	struct glake_quota q = {.sz = sizeof(q)};
+	struct glake_device gpu = {.sz = sizeof(gpu)};
+	int err = glake_device_get(ctx, 0, &gpu);
+
+	if (!err)
+		err = glake_quota_get(gpu.uuid, gpu.memory, &q);
+	if (err)
+		say_error(err);
+	else
+		printf("%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %u %d %d\n",
+			q.limit >> 20, q.used >> 20, q.held >> 20, q.beside >> 20,
+			q.processes, q.measured, q.alone);
+}
+
+static void do_pass(int64_t mib)
+{
+	struct glake_device gpu = {.sz = sizeof(gpu)};
+	int err = glake_device_get(ctx, 0, &gpu);
+
+	say(err ? err : glake_quota_pass(gpu.uuid, gpu.memory, mib << 20));
+}
+
+static void do_limit(const char *text)
+{
+	say(glake_conf_set(ctx, "share.quota", text));
+}
+
 int main(int argc, char **argv)
 {
 	struct glake_options options = {.sz = sizeof(options),
@@ -261,6 +294,16 @@ int main(int argc, char **argv)
 			do_lose();
 		else if (!strcmp(word, "kept"))
 			do_kept();
+		else if (!strcmp(word, "quota"))
+			do_quota();
+		else if (!strcmp(word, "pass"))
+			do_pass(n);
+		else if (!strcmp(word, "back"))
+			do_pass(-(int64_t)n);
+		else if (sscanf(line, "limit %199s", key) == 1)
+			do_limit(key);
+		else if (!strcmp(word, "trim"))
+			say(glake_trim(ctx, 0, 0, NULL));
 		else if (!strcmp(word, "fork"))
 			do_fork();
 		else

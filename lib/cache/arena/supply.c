@@ -352,7 +352,7 @@ bool glk_supply_is_plenty(const struct glk_arena *arena, uint64_t size, uint64_t
 		return false;
 	peak = peak_of(gpu, size);
 	most = peak + glk_fill_above(gpu, peak);
-	return held + bytes <= most && most <= glk_load_relaxed(&gpu->node->budget);
+	return held + bytes <= most && most <= glk_node_most(gpu->node);
 }
 
 bool glk_supply_drain(struct glk_arena *arena, uint64_t size)
@@ -420,7 +420,7 @@ bool glk_supply_tight(const struct glk_arena *arena, uint64_t size)
 {
 	const struct glk_map *map = &arena->map;
 	struct glk_cache *gpu = arena->gpu;
-	uint64_t budget = glk_load_relaxed(&gpu->node->budget), slack, peak, most;
+	uint64_t budget = glk_node_most(gpu->node), slack, peak, most;
 	uint64_t held = glk_node_own(gpu->node);
 
 	if (arena->ops->fixed)

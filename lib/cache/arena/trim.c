@@ -143,7 +143,7 @@ uint64_t glk_arena_idle(const struct glk_arena *home, const struct glk_node *nod
 
 uint64_t glk_cache_most(const struct glk_cache *cache)
 {
-	uint64_t budget = glk_load_relaxed(&cache->node->budget);
+	uint64_t budget = glk_node_most(cache->node);
 
 	return budget < cache->memory ? budget : cache->memory;
 }
