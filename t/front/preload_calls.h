@@ -32,6 +32,7 @@ struct calls_handle {
 		(struct CUctx_st *peer, unsigned flags))				\
 	F(cuCtxDisablePeerAccess, cuCtxDisablePeerAccess, 4000,				\
 		(struct CUctx_st *peer))						\
+	F(cuDeviceTotalMem, cuDeviceTotalMem_v2, 3020, (size_t *bytes, int device))	\
 	F(cuMemAlloc, cuMemAlloc_v2, 3020, (fake_address *ret, size_t size))		\
 	F(cuMemAllocPitch, cuMemAllocPitch_v2, 3020,					\
 		(fake_address *ret, size_t *pitch, size_t width, size_t height,		\

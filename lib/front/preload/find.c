@@ -103,8 +103,15 @@ GLK_PRELOAD_EARLY struct answer glk_preload_answer(void *handle, const char *nam
 	struct answer answer = {NULL, glk_preload_dlsym()};
 	const struct hook *hook;
 
-	if (!answer.next || !name || handle == RTLD_NEXT || name[0] != 'c' ||
-		name[1] != 'u')
+	if (!answer.next || !name || handle == RTLD_NEXT)
+		return answer;
+	if (name[0] == 'n' && name[1] == 'v') {
+		answer.found = glk_preload_nvml_find(answer.next, handle, name);
+		if (answer.found)
+			answer.next = NULL;
+		return answer;
+	}
+	if (name[0] != 'c' || name[1] != 'u')
 		return answer;
 	hook = by_name(name);
 	if (!hook)

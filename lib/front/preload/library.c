@@ -154,6 +154,7 @@ static void read_keys(void)
 	conf.free_waits = !is("preload", "free", "stream");
 	conf.serve_plain = !is("preload", "serve", "async");
 	conf.events = is("preload", "events", "yes");
+	conf.quota = !is("share", "quota", "0") || !is("share", "quota_file", "");
 	if (get("log", "level", &level))
 		glk_preload_log_level_set(level.text);
 }

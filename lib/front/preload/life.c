@@ -64,6 +64,7 @@ static void in_child(void)
 	glk_preload_ipc_fds_unlock();
 	glk_preload_library_child();
 	glk_preload_ipc_child();
+	glk_preload_quota_child();
 	glk_preload_child();
 }
 

@@ -12,6 +12,7 @@
 #include "front/preload/preload.h"
 
 #include <errno.h>
+#include <string.h>
 
 #define SERVES(fn) glk_preload_called(GLK_PRELOAD_##fn)
 
@@ -58,24 +59,30 @@ glk_cu_result cuMemAlloc_v2(glk_cu_address *ret, size_t size)
 	bool serves = called && ret && size && glk_preload_conf()->serve_plain;
 	struct glk_preload_seat *seat = serves ? glk_preload_seat() : NULL;
 	glk_cu_result result = GLK_PRELOAD_UNSERVED;
+	struct glk_preload_passing passing;
 
 	if (seat)
 		result = glk_preload_give_plain(seat, size, ret);
 	if (result != GLK_PRELOAD_UNSERVED)
 		return result;
+	if (!glk_preload_pass(called, -1, size, &passing))
+		return GLK_CU_OUT_OF_MEMORY;
 	result = GLK_PRELOAD_PASS(cuMemAlloc_v2, ret, size);
 	if (once_more(called, result))
 		result = GLK_PRELOAD_PASS(cuMemAlloc_v2, ret, size);
+	glk_preload_passed(&passing, result, GLK_PRELOAD_ADDRESS, result ? 0 : *ret);
 	return result;
 }
 
 glk_cu_result cuMemAllocPitch_v2(glk_cu_address *ret, size_t *ret_pitch, size_t width,
 	size_t height, unsigned int element)
 {
-	bool serves = SERVES(cuMemAllocPitch_v2) && ret && ret_pitch && width && height &&
+	bool called = SERVES(cuMemAllocPitch_v2);
+	bool serves = called && ret && ret_pitch && width && height &&
 		(element == 4 || element == 8 || element == 16) &&
 		glk_preload_conf()->serve_plain;
 	glk_cu_result result = GLK_PRELOAD_UNSERVED;
+	struct glk_preload_passing passing;
 	struct glk_preload_seat *seat;
 	size_t pitch = 0, size = 0;
 
@@ -86,11 +93,16 @@ glk_cu_result cuMemAllocPitch_v2(glk_cu_address *ret, size_t *ret_pitch, size_t 
 	seat = serves ? glk_preload_seat() : NULL;
 	if (seat)
 		result = glk_preload_give_plain(seat, size, ret);
-	if (result == GLK_PRELOAD_UNSERVED)
-		return GLK_PRELOAD_PASS(
-			cuMemAllocPitch_v2, ret, ret_pitch, width, height, element);
-	if (!result)
-		*ret_pitch = pitch;
+	if (result != GLK_PRELOAD_UNSERVED) {
+		if (!result)
+			*ret_pitch = pitch;
+		return result;
+	}
+	if (!glk_preload_pass(called, -1, size, &passing))
+		return GLK_CU_OUT_OF_MEMORY;
+	result = GLK_PRELOAD_PASS(
+		cuMemAllocPitch_v2, ret, ret_pitch, width, height, element);
+	glk_preload_passed(&passing, result, GLK_PRELOAD_ADDRESS, result ? 0 : *ret);
 	return result;
 }
 
@@ -100,8 +112,12 @@ glk_cu_result cuMemFree_v2(glk_cu_address ptr)
 	glk_cu_result result =
 		serves ? glk_preload_take_plain(ptr) : GLK_PRELOAD_UNSERVED;
 
-	return result == GLK_PRELOAD_UNSERVED ? GLK_PRELOAD_PASS(cuMemFree_v2, ptr)
-					      : result;
+	if (result != GLK_PRELOAD_UNSERVED)
+		return result;
+	result = GLK_PRELOAD_PASS(cuMemFree_v2, ptr);
+	if (!result && serves)
+		glk_preload_unpass(GLK_PRELOAD_ADDRESS, ptr);
+	return result;
 }
 
 /* `stream` means what it does to the function without a suffix. */
@@ -124,14 +140,26 @@ static glk_cu_result take(bool serves, glk_cu_address ptr, struct CUstream_st *s
 	return glk_preload_take(ptr, stream);
 }
 
+/* What passes to the driver, as far as a quota has room. */
+#define PASS_ORDERED(fn, ...)                                                            \
+	do {                                                                             \
+		struct glk_preload_passing passing;                                      \
+                                                                                         \
+		if (!glk_preload_pass(SERVES(fn) && ret, -1, size, &passing))            \
+			return GLK_CU_OUT_OF_MEMORY;                                     \
+		result = GLK_PRELOAD_PASS(fn, __VA_ARGS__);                              \
+		glk_preload_passed(                                                      \
+			&passing, result, GLK_PRELOAD_ADDRESS, result ? 0 : *ret);       \
+	} while (0)
+
 glk_cu_result cuMemAllocAsync(
 	glk_cu_address *ret, size_t size, struct CUstream_st *stream)
 {
 	glk_cu_result result = give(SERVES(cuMemAllocAsync), ret, size, NULL, stream);
 
-	return result == GLK_PRELOAD_UNSERVED
-		? GLK_PRELOAD_PASS(cuMemAllocAsync, ret, size, stream)
-		: result;
+	if (result == GLK_PRELOAD_UNSERVED)
+		PASS_ORDERED(cuMemAllocAsync, ret, size, stream);
+	return result;
 }
 
 glk_cu_result cuMemAllocAsync_ptsz(
@@ -140,9 +168,9 @@ glk_cu_result cuMemAllocAsync_ptsz(
 	glk_cu_result result = give(SERVES(cuMemAllocAsync_ptsz), ret, size, NULL,
 		glk_preload_of_thread(stream));
 
-	return result == GLK_PRELOAD_UNSERVED
-		? GLK_PRELOAD_PASS(cuMemAllocAsync_ptsz, ret, size, stream)
-		: result;
+	if (result == GLK_PRELOAD_UNSERVED)
+		PASS_ORDERED(cuMemAllocAsync_ptsz, ret, size, stream);
+	return result;
 }
 
 glk_cu_result cuMemAllocFromPoolAsync(glk_cu_address *ret, size_t size,
@@ -151,9 +179,9 @@ glk_cu_result cuMemAllocFromPoolAsync(glk_cu_address *ret, size_t size,
 	bool serves = SERVES(cuMemAllocFromPoolAsync) && pool;
 	glk_cu_result result = give(serves, ret, size, pool, stream);
 
-	return result == GLK_PRELOAD_UNSERVED
-		? GLK_PRELOAD_PASS(cuMemAllocFromPoolAsync, ret, size, pool, stream)
-		: result;
+	if (result == GLK_PRELOAD_UNSERVED)
+		PASS_ORDERED(cuMemAllocFromPoolAsync, ret, size, pool, stream);
+	return result;
 }
 
 glk_cu_result cuMemAllocFromPoolAsync_ptsz(glk_cu_address *ret, size_t size,
@@ -163,18 +191,21 @@ glk_cu_result cuMemAllocFromPoolAsync_ptsz(glk_cu_address *ret, size_t size,
 	glk_cu_result result =
 		give(serves, ret, size, pool, glk_preload_of_thread(stream));
 
-	return result == GLK_PRELOAD_UNSERVED
-		? GLK_PRELOAD_PASS(cuMemAllocFromPoolAsync_ptsz, ret, size, pool, stream)
-		: result;
+	if (result == GLK_PRELOAD_UNSERVED)
+		PASS_ORDERED(cuMemAllocFromPoolAsync_ptsz, ret, size, pool, stream);
+	return result;
 }
 
 glk_cu_result cuMemFreeAsync(glk_cu_address ptr, struct CUstream_st *stream)
 {
 	glk_cu_result result = take(SERVES(cuMemFreeAsync), ptr, stream);
 
-	return result == GLK_PRELOAD_UNSERVED
-		? GLK_PRELOAD_PASS(cuMemFreeAsync, ptr, stream)
-		: result;
+	if (result != GLK_PRELOAD_UNSERVED)
+		return result;
+	result = GLK_PRELOAD_PASS(cuMemFreeAsync, ptr, stream);
+	if (!result && SERVES(cuMemFreeAsync))
+		glk_preload_unpass(GLK_PRELOAD_ADDRESS, ptr);
+	return result;
 }
 
 glk_cu_result cuMemFreeAsync_ptsz(glk_cu_address ptr, struct CUstream_st *stream)
@@ -182,30 +213,27 @@ glk_cu_result cuMemFreeAsync_ptsz(glk_cu_address ptr, struct CUstream_st *stream
 	glk_cu_result result =
 		take(SERVES(cuMemFreeAsync_ptsz), ptr, glk_preload_of_thread(stream));
 
-	return result == GLK_PRELOAD_UNSERVED
-		? GLK_PRELOAD_PASS(cuMemFreeAsync_ptsz, ptr, stream)
-		: result;
+	if (result != GLK_PRELOAD_UNSERVED)
+		return result;
+	result = GLK_PRELOAD_PASS(cuMemFreeAsync_ptsz, ptr, stream);
+	if (!result && SERVES(cuMemFreeAsync_ptsz))
+		glk_preload_unpass(GLK_PRELOAD_ADDRESS, ptr);
+	return result;
 }
 
-/*
- * Pages that the library holds and no block uses are free to the program, and a budget is all
- * there is.
- */
-glk_cu_result cuMemGetInfo_v2(size_t *ret_free, size_t *ret_total)
+/* As the library keeps it: pages that it holds and no block uses are free to the program, and a budget is all there is. */
+static void keep_to(struct glk_preload_seat *seat, size_t *ret_free, size_t *ret_total)
 {
 	struct glake_stats stats = {.sz = sizeof(stats)};
-	bool serves = SERVES(cuMemGetInfo_v2) && ret_free && ret_total;
-	struct glk_preload_seat *seat = serves ? glk_preload_seat() : NULL;
-	glk_cu_result result = GLK_PRELOAD_PASS(cuMemGetInfo_v2, ret_free, ret_total);
 	uint64_t used, room;
 	int err;
 
-	if (result || !seat || !glk_preload_in(seat))
-		return result;
+	if (!seat || !glk_preload_in(seat))
+		return;
 	err = glk_library.stats_get(seat->glake, seat->device, &stats);
 	glk_preload_out(seat);
 	if (err)
-		return result;
+		return;
 	used = stats.reserved > stats.free_pages ? stats.reserved - stats.free_pages : 0;
 	*ret_free += stats.reserved - used;
 	if (*ret_total > stats.budget)
@@ -213,6 +241,27 @@ glk_cu_result cuMemGetInfo_v2(size_t *ret_free, size_t *ret_total)
 	room = stats.budget > used ? stats.budget - used : 0;
 	if (*ret_free > room)
 		*ret_free = room;
+}
+
+glk_cu_result cuMemGetInfo_v2(size_t *ret_free, size_t *ret_total)
+{
+	bool serves = SERVES(cuMemGetInfo_v2) && ret_free && ret_total;
+	struct glk_preload_seat *seat = serves ? glk_preload_seat() : NULL;
+	glk_cu_result result = GLK_PRELOAD_PASS(cuMemGetInfo_v2, ret_free, ret_total);
+	uint64_t left, limit;
+	int device = -1;
+
+	if (result || !serves)
+		return result;
+	keep_to(seat, ret_free, ret_total);
+	if (seat)
+		device = seat->device;
+	else if (glk_preload_next()->cuCtxGetDevice(&device))
+		return result;
+	if (glk_preload_quota(device, &left, &limit)) {
+		*ret_total = limit < *ret_total ? limit : *ret_total;
+		*ret_free = left < *ret_free ? left : *ret_free;
+	}
 	return GLK_CU_SUCCESS;
 }
 
@@ -239,33 +288,145 @@ glk_cu_result cuMemGetAddressRange_v2(
 	return GLK_CU_SUCCESS;
 }
 
-/* The whole body of such a function: once more, where memory was given back for it. */
-#define ASK(fn, ...)                                                                     \
+/* The whole body of such a function: as far as a quota has room, and once more where memory was given back for it. */
+#define ASK(fn, device, bytes, kind, ret, ...)                                           \
+	struct glk_preload_passing passing;                                              \
 	bool serves = SERVES(fn);                                                        \
-	glk_cu_result result = GLK_PRELOAD_PASS(fn, __VA_ARGS__);                        \
+	glk_cu_result result;                                                            \
                                                                                          \
-	return once_more(serves, result) ? GLK_PRELOAD_PASS(fn, __VA_ARGS__) : result
+	if (!glk_preload_pass(serves && ret, device, bytes, &passing))                   \
+		return GLK_CU_OUT_OF_MEMORY;                                             \
+	result = GLK_PRELOAD_PASS(fn, __VA_ARGS__);                                      \
+	if (once_more(serves, result))                                                   \
+		result = GLK_PRELOAD_PASS(fn, __VA_ARGS__);                              \
+	glk_preload_passed(&passing, result, kind, result ? 0 : (uint64_t)*ret);         \
+	return result
+
+/* The same for one that gives it back. */
+#define GIVE_BACK(fn, kind, name)                                                        \
+	bool serves = SERVES(fn);                                                        \
+	glk_cu_result result = GLK_PRELOAD_PASS(fn, name);                               \
+                                                                                         \
+	if (!result && serves)                                                           \
+		glk_preload_unpass(kind, (uint64_t)name);                                \
+	return result
+
+/* As the driver's headers have it, up to what is read here: kind, handles, where it is. */
+static int gpu_of_page(const struct CUmemAllocationProp_st *prop)
+{
+	struct {
+		unsigned int type, handles;
+		struct glk_cu_location location;
+	} head;
+
+	memcpy(&head, prop, sizeof(head));
+	return head.location.type == GLK_CU_LOCATION_DEVICE ? head.location.id : -1;
+}
 
 glk_cu_result cuMemCreate(unsigned long long *ret_page, size_t size,
 	const struct CUmemAllocationProp_st *prop, unsigned long long flags)
 {
-	ASK(cuMemCreate, ret_page, size, prop, flags);
+	int device = prop ? gpu_of_page(prop) : -1;
+
+	ASK(cuMemCreate, device, device < 0 ? 0 : size, GLK_PRELOAD_PAGE, ret_page,
+		ret_page, size, prop, flags);
+}
+
+glk_cu_result cuMemRelease(unsigned long long page)
+{
+	GIVE_BACK(cuMemRelease, GLK_PRELOAD_PAGE, page);
+}
+
+/* Bytes of a pixel by the format's number. */
+static size_t format_bytes(unsigned int format)
+{
+	switch (format) {
+	case 0x01: /* of 8 bits */
+	case 0x08:
+		return 1;
+	case 0x02: /* of 16 */
+	case 0x09:
+	case 0x10:
+		return 2;
+	default:
+		return 4;
+	}
+}
+
+static size_t times(size_t a, size_t b)
+{
+	size_t bytes;
+
+	return __builtin_mul_overflow(a, b ? b : 1, &bytes) ? SIZE_MAX : bytes;
+}
+
+static size_t bytes_of(size_t width, size_t height, size_t depth, unsigned int format,
+	unsigned int channels)
+{
+	return times(times(times(width, height), depth),
+		times(format_bytes(format), channels));
+}
+
+/* CUDA_ARRAY_DESCRIPTOR and CUDA_ARRAY3D_DESCRIPTOR. */
+struct shape {
+	size_t width, height;
+	unsigned int format, channels;
+};
+
+struct shape3d {
+	size_t width, height, depth;
+	unsigned int format, channels, flags;
+};
+
+static size_t shape_bytes(const struct CUDA_ARRAY_DESCRIPTOR_st *shape)
+{
+	struct shape s = {0};
+
+	if (shape)
+		memcpy(&s, shape, sizeof(s));
+	return bytes_of(s.width, s.height, 1, s.format, s.channels);
+}
+
+static size_t shape3d_bytes(const struct CUDA_ARRAY3D_DESCRIPTOR_st *shape)
+{
+	struct shape3d s = {0};
+
+	if (shape)
+		memcpy(&s, shape, sizeof(s));
+	return bytes_of(s.width, s.height, s.depth, s.format, s.channels);
 }
 
 glk_cu_result cuArrayCreate_v2(
 	struct CUarray_st **ret_array, const struct CUDA_ARRAY_DESCRIPTOR_st *shape)
 {
-	ASK(cuArrayCreate_v2, ret_array, shape);
+	ASK(cuArrayCreate_v2, -1, shape_bytes(shape), GLK_PRELOAD_ARRAY, ret_array,
+		ret_array, shape);
 }
 
 glk_cu_result cuArray3DCreate_v2(
 	struct CUarray_st **ret_array, const struct CUDA_ARRAY3D_DESCRIPTOR_st *shape)
 {
-	ASK(cuArray3DCreate_v2, ret_array, shape);
+	ASK(cuArray3DCreate_v2, -1, shape3d_bytes(shape), GLK_PRELOAD_ARRAY, ret_array,
+		ret_array, shape);
 }
 
+glk_cu_result cuArrayDestroy(struct CUarray_st *array)
+{
+	GIVE_BACK(cuArrayDestroy, GLK_PRELOAD_ARRAY, array);
+}
+
+/* All levels have a third more than the first. */
 glk_cu_result cuMipmappedArrayCreate(struct CUmipmappedArray_st **ret_array,
 	const struct CUDA_ARRAY3D_DESCRIPTOR_st *shape, unsigned int levels)
 {
-	ASK(cuMipmappedArrayCreate, ret_array, shape, levels);
+	size_t bytes = shape3d_bytes(shape);
+
+	bytes += levels > 1 && bytes < SIZE_MAX / 2 ? bytes / 3 : 0;
+	ASK(cuMipmappedArrayCreate, -1, bytes, GLK_PRELOAD_ARRAY, ret_array, ret_array,
+		shape, levels);
+}
+
+glk_cu_result cuMipmappedArrayDestroy(struct CUmipmappedArray_st *array)
+{
+	GIVE_BACK(cuMipmappedArrayDestroy, GLK_PRELOAD_ARRAY, array);
 }

@@ -144,7 +144,7 @@ GLAKE_EXPORT void *glake_preload_dlsym(void *handle, const char *name);
 	F(export_fds) F(export_gone) F(export_list) F(free) F(free_after) \
 	F(last_error) F(mirror_close) F(mirror_end) F(mirror_new)	\
 	F(mirror_open) F(mirror_trim) F(open) F(peer_access) F(pool_begin_for) F(pool_end)	\
-	F(query) F(stats_get) F(stream_end) F(stream_free) F(stream_new)	\
+	F(query) F(quota_get) F(quota_pass) F(stats_get) F(stream_end) F(stream_free) F(stream_new)	\
 	F(stream_waited) F(trim) F(version_string)
 /* clang-format on */
 
@@ -163,6 +163,7 @@ struct glk_preload_conf {
 	bool free_waits;  /* cuMemFree waits for the GPU, as the driver's does */
 	bool serve_plain; /* cuMemAlloc is served, and not only cuMemAllocAsync */
 	bool events;	  /* the program's events are noted */
+	bool quota;	  /* there is one, or may be */
 };
 
 const struct glk_preload_conf *glk_preload_conf(void);
@@ -290,6 +291,33 @@ void glk_preload_late_drop(struct glk_preload_seat *seat);
 /* pool.c: whether requests from a pool of the program may be served. */
 bool glk_preload_pool_serves(
 	const struct glk_preload_seat *seat, struct CUmemPoolHandle_st *pool);
+
+/*
+ * quota.c: what a quota leaves of a GPU, and what the program sees as its whole memory; false: there is none.
+ */
+bool glk_preload_quota(int device, uint64_t *ret_free, uint64_t *ret_limit);
+/* Memory that the driver is to give, of the current GPU with `device` -1. False: the quota has no room for it. */
+enum glk_preload_kind {
+	GLK_PRELOAD_ADDRESS,
+	GLK_PRELOAD_PAGE,
+	GLK_PRELOAD_ARRAY,
+	GLK_PRELOAD_KINDS
+};
+struct glk_preload_passing {
+	int device; /* -1: it is not counted */
+	size_t bytes;
+};
+
+bool glk_preload_pass(
+	bool serves, int device, size_t bytes, struct glk_preload_passing *ret);
+/* It has, under this name, or has not. */
+void glk_preload_passed(const struct glk_preload_passing *passing, glk_cu_result result,
+	enum glk_preload_kind kind, uint64_t name);
+/* It has what bears the name back. */
+void glk_preload_unpass(enum glk_preload_kind kind, uint64_t name);
+void glk_preload_quota_child(void);
+/* What dlsym answers for NVML in place of what it finds; NULL to leave that. */
+void *glk_preload_nvml_find(glk_preload_dlsym_fn *next, void *handle, const char *name);
 
 /* find.c */
 const char *glk_preload_name(enum glk_preload_id id);

@@ -131,6 +131,8 @@ struct glk_cu_ipc_handle {
 		(glk_cu_address ptr, struct CUstream_st *stream), (ptr, stream))	\
 	H(cuMemFreeAsync_ptsz, cuMemFreeAsync, 11020, THREAD, ALWAYS,			\
 		(glk_cu_address ptr, struct CUstream_st *stream), (ptr, stream))	\
+	H(cuDeviceTotalMem_v2, cuDeviceTotalMem, 3020, LEGACY, ALWAYS,			\
+		(size_t *ret_bytes, glk_cu_device device), (ret_bytes, device))		\
 	H(cuMemGetInfo_v2, cuMemGetInfo, 3020, LEGACY, ALWAYS,				\
 		(size_t *ret_free, size_t *ret_total), (ret_free, ret_total))		\
 	H(cuMemGetAddressRange_v2, cuMemGetAddressRange, 3020, LEGACY, ALWAYS,		\
@@ -161,6 +163,12 @@ struct glk_cu_ipc_handle {
 			const struct CUmemAllocationProp_st *prop,			\
 			unsigned long long flags),					\
 		(ret_page, size, prop, flags))						\
+	H(cuMemRelease, cuMemRelease, 10020, LEGACY, ALWAYS,				\
+		(unsigned long long page), (page))					\
+	H(cuArrayDestroy, cuArrayDestroy, 2000, LEGACY, ALWAYS,				\
+		(struct CUarray_st *array), (array))					\
+	H(cuMipmappedArrayDestroy, cuMipmappedArrayDestroy, 5000, LEGACY, ALWAYS,	\
+		(struct CUmipmappedArray_st *array), (array))				\
 	H(cuArrayCreate_v2, cuArrayCreate, 3020, LEGACY, ALWAYS,			\
 		(struct CUarray_st **ret_array,						\
 			const struct CUDA_ARRAY_DESCRIPTOR_st *shape),			\
