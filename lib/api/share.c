@@ -7,6 +7,7 @@
 #include "base/conf.h"
 #include "base/error.h"
 #include "base/sized.h"
+#include "share/publish.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -211,9 +212,15 @@ int glake_import_end(struct glake *ctx, void *ptr, struct CUstream_st *stream)
 		return err == -ENODEV ? 0 : err;
 	cancel = glk_cancel_off();
 	err = -ENOENT;
-	for (int i = 0; i < context->devices && err == -ENOENT; i++)
-		err = glk_import_end(
-			&context->caches[i].imports, (uint64_t)(uintptr_t)ptr, stream);
+	for (int i = 0; i < context->devices && err == -ENOENT; i++) {
+		struct glk_imports *imports = &context->caches[i].imports;
+
+		/* what is attached is an import too, and the broker is to know */
+		err = glk_detach(
+			context->lessee, imports, (uint64_t)(uintptr_t)ptr, stream);
+		if (err == -ENOENT)
+			err = glk_import_end(imports, (uint64_t)(uintptr_t)ptr, stream);
+	}
 	glk_cancel_restore(cancel);
 	if (err != -ENOENT)
 		return err;

@@ -21,6 +21,7 @@
 #include "share/shelf.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <signal.h>
@@ -39,7 +40,9 @@
 #define LATE_NS	 INT64_C(1000000000)
 #define HELLO_NS INT64_C(5000000000) /* that one has to say who it is */
 #define EVENTS	 64
-#define HOLDERS	 4 /* that a refusal names */
+#define HOLDERS	 4			/* that a refusal names */
+#define WAIT_NS	 INT64_C(3600000000000) /* as share.wait: that one may wait at most */
+#define WAITERS	 16 /* clients that fill all places for those who wait */
 /* Bytes of a GPU, so that no sum over all clients or names runs over. */
 #define MEMORY_MAX (UINT64_C(1) << 48)
 
@@ -66,6 +69,7 @@ struct broker {
 	struct glk_books *books;
 	struct glk_shelf *shelf;
 	int epoll, listener, signals;
+	int spare; /* given up to accept one more, who is told by the end of his connection that there is no room */
 	char path[PATH_MAX]; /* "": it is another's */
 	struct stat made;    /* there */
 	bool ends, trouble;
@@ -80,13 +84,13 @@ struct broker {
 	uint32_t last_wait;
 };
 
-static void watch(struct broker *b, int fd, enum source source, uint32_t id)
+static bool watch(struct broker *b, int fd, enum source source, uint32_t id)
 {
 	uint64_t turn = id ? b->peer[id].turn : 0;
 	struct epoll_event event = {.events = EPOLLIN,
 		.data.u64 = (uint64_t)source << 56 | (turn & 0xffffff) << 32 | id};
 
-	epoll_ctl(b->epoll, EPOLL_CTL_ADD, fd, &event);
+	return !epoll_ctl(b->epoll, EPOLL_CTL_ADD, fd, &event);
 }
 
 static void close_fd(int *fd)
@@ -230,6 +234,31 @@ static void has_died(struct broker *b, struct peer *p, int64_t now)
 	drop(b, p, now);
 }
 
+/* A connection that nobody accepts would wake the loop for ever. */
+static void turn_away(struct broker *b)
+{
+	int fd;
+
+	close_fd(&b->spare);
+	fd = accept4(b->listener, NULL, NULL, SOCK_CLOEXEC);
+	if (fd >= 0)
+		close(fd);
+	b->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	glk_warn("a client was turned away: no descriptor is left");
+}
+
+/* A user who is not the broker's own leaves room for others. */
+static bool has_many(const struct broker *b, uid_t uid)
+{
+	uint32_t count = 0;
+
+	if (uid == geteuid() || !uid)
+		return false;
+	for (uint32_t id = 1; id <= b->last; id++)
+		count += b->peer[id].lives && b->peer[id].who.uid == uid;
+	return count >= GLK_BOOKS_CLIENTS / GLK_BROKER_USERS;
+}
+
 static void greet(struct broker *b)
 {
 	int fd = accept4(b->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -237,13 +266,16 @@ static void greet(struct broker *b)
 	uint32_t id = 1;
 	struct peer *p;
 
+	if (fd < 0 && (errno == EMFILE || errno == ENFILE))
+		turn_away(b);
 	if (fd < 0)
 		return;
 	while (id <= b->last && b->peer[id].lives)
 		id++;
 	if (id > GLK_BOOKS_CLIENTS || glk_wire_peer(fd, &who) ||
 		!(glk_wire_may(who.uid, geteuid()) ||
-			(b->options->all_users && glk_wire_may(who.uid, who.uid)))) {
+			(b->options->all_users && glk_wire_may(who.uid, who.uid))) ||
+		has_many(b, who.uid)) {
 		close(fd);
 		return;
 	}
@@ -258,7 +290,8 @@ static void greet(struct broker *b)
 		.who = who,
 		.since = glk_clock_ns()};
 	b->nameless++;
-	watch(b, fd, CONNECTION, id);
+	if (!watch(b, fd, CONNECTION, id))
+		fail(p);
 }
 
 /* ---- What clients say ---- */
@@ -362,8 +395,10 @@ static void take_hello(
 	}
 	b->nameless--;
 	b->owner[p->client] = (uint32_t)(p - b->peer);
-	if (!glk_wire_pidfd(p->conn, &p->pidfd))
-		watch(b, p->pidfd, PROCESS, (uint32_t)(p - b->peer));
+	/* without it the end of the connection has to do */
+	if (!glk_wire_pidfd(p->conn, &p->pidfd) &&
+		!watch(b, p->pidfd, PROCESS, (uint32_t)(p - b->peer)))
+		close_fd(&p->pidfd);
 	for (uint32_t i = 0; i < hello->gpus && !err; i++)
 		err = take_gpu(b, p, i, &hello->gpu[i]);
 	if (err) {
@@ -379,14 +414,19 @@ static void take_hello(
 	send_to(p, p->conn, GLK_BROKER_WELCOME, &welcome, sizeof(welcome));
 }
 
-/* A place for the socket of one that waits; 0: there is none. */
+/* A place for the socket of one that waits; 0: there is none, or the client has its part of them. */
 static uint32_t take_wait(struct broker *b, uint32_t client, struct glk_wire_frame *frame)
 {
-	uint32_t i = 1;
+	uint32_t i, has = 0, place = 0;
 
-	while (i <= b->last_wait && b->waits[i].fd)
-		i++;
-	if (i > GLK_BOOKS_WANTS)
+	for (i = 1; i <= b->last_wait; i++) {
+		if (b->waits[i].fd)
+			has += b->waits[i].client == client;
+		else if (!place)
+			place = i;
+	}
+	i = place ? place : i;
+	if (i > GLK_BOOKS_WANTS || has >= GLK_BOOKS_WANTS / WAITERS)
 		return 0;
 	b->last_wait = i > b->last_wait ? i : b->last_wait;
 	b->waits[i].fd = frame->fd[0] + 1;
@@ -403,7 +443,7 @@ static void take_want(
 	uint32_t place = 0;
 
 	if (frame->length != sizeof(*want) || want->gpu >= p->gpus || !want->least ||
-		frame->count != (waits ? 1u : 0u) || want->wait_ns > INT64_MAX - now) {
+		frame->count != (waits ? 1u : 0u) || want->wait_ns > WAIT_NS) {
 		fail(p);
 		return;
 	}
@@ -440,6 +480,8 @@ static const char *why_not(int err)
 		return "nothing is published by that name";
 	if (err == -EAGAIN)
 		return "another process is about to publish it";
+	if (err == -EINVAL)
+		return "it is not the publisher's own";
 	return "too much is published";
 }
 
@@ -469,7 +511,10 @@ static void take_item(
 		.length = said->length,
 		.fd = put ? frame->fd[0] : -1};
 	memcpy(item.key, said->key, sizeof(item.key));
-	if (put && said->page > glk_books_gpu_get(b->books, item.gpu).total) {
+	if (put && !(said->flags & (GLK_BROKER_MINE | GLK_BROKER_AGAIN))) {
+		/* nobody's bytes: new contents are part of what their publisher has leave for */
+		err = -EINVAL;
+	} else if (put && said->page > glk_books_gpu_get(b->books, item.gpu).total) {
 		/* one that was taken alone, or of a broker that had more */
 		err = -ENOSPC;
 	} else if (put) {
@@ -808,9 +853,10 @@ static int open_all(struct broker *b, char *why)
 	}
 	if (err)
 		return err;
-	watch(b, b->listener, LISTENER, 0);
-	watch(b, b->signals, SIGNALS, 0);
-	return 0;
+	b->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	return watch(b, b->listener, LISTENER, 0) && watch(b, b->signals, SIGNALS, 0)
+		? 0
+		: -errno;
 }
 
 static void close_plain(int fd)
@@ -829,7 +875,11 @@ int glk_broker_run(const struct glk_broker_options *options)
 	b->options = options;
 	b->books = glk_books_new(
 		&(struct glk_books_deeds){.answer = on_answer, .ask = on_ask, .of = b});
-	b->shelf = b->books ? glk_shelf_new(b->books, close_plain) : NULL;
+	b->shelf = b->books
+		? glk_shelf_new(b->books, close_plain,
+			  options->all_users ? GLK_SHELF_ITEMS / GLK_BROKER_USERS
+					     : GLK_SHELF_ITEMS)
+		: NULL;
 	err = b->shelf ? open_all(b, why) : -ENOMEM;
 	if (err)
 		glk_err("the broker cannot begin at %s: %s", b->path,

@@ -113,6 +113,8 @@ struct glk_broker_options {
 	size_t least, most; /* likewise, of each client, at most */
 };
 
+/* Users who are not the broker's own fill what it has places for if so many of them take all they may. */
+#define GLK_BROKER_USERS 4
 int glk_broker_run(const struct glk_broker_options *options);
 
 #endif

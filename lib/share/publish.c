@@ -150,13 +150,14 @@ int glk_detach(struct glk_lessee *lessee, struct glk_imports *imports, uint64_t 
 	if (!shared)
 		return -ENOENT;
 	err = glk_import_end(imports, addr, stream);
-	if (err == -EBUSY || err == -EINVAL) {
+	/* what the driver kept is in use, as the broker has it, until the context is closed */
+	if (err) {
 		glk_lessee_keep(lessee, shared);
 		return err;
 	}
 	glk_lessee_item(lessee, GLK_BROKER_END, &shared->item, NULL, &frame);
 	glk_shared_free(shared);
-	return err;
+	return 0;
 }
 
 int glk_unseal(struct glk_lessee *lessee, struct glk_imports *imports, uint64_t addr,

@@ -15,13 +15,14 @@ struct place {
 struct glk_shelf {
 	struct glk_books *books;
 	void (*close)(int fd);
-	uint32_t last;
+	uint32_t last, most;			 /* of a user */
 	struct place place[GLK_SHELF_ITEMS + 1]; /* the first is none */
 	/* that a client has one */
 	uint32_t times[GLK_BOOKS_CLIENTS + 1][GLK_SHELF_ITEMS + 1];
 };
 
-struct glk_shelf *glk_shelf_new(struct glk_books *books, void (*close)(int fd))
+struct glk_shelf *glk_shelf_new(
+	struct glk_books *books, void (*close)(int fd), uint32_t most)
 {
 	struct glk_shelf *shelf = glk_region_new(sizeof(*shelf));
 
@@ -29,6 +30,7 @@ struct glk_shelf *glk_shelf_new(struct glk_books *books, void (*close)(int fd))
 		return NULL;
 	shelf->books = books;
 	shelf->close = close;
+	shelf->most = most;
 	return shelf;
 }
 
@@ -58,11 +60,16 @@ static struct place *find(struct glk_shelf *shelf, const struct glk_shelf_item *
 /* A place for a name that is none yet; NULL: there are too many. */
 static struct place *take(struct glk_shelf *shelf, const struct glk_shelf_item *item)
 {
-	uint32_t i = 1;
+	uint32_t i, has = 0, place = 0;
 
-	while (i <= shelf->last && shelf->place[i].lives)
-		i++;
-	if (i > GLK_SHELF_ITEMS)
+	for (i = 1; i <= shelf->last; i++) {
+		if (shelf->place[i].lives)
+			has += shelf->place[i].item.uid == item->uid;
+		else if (!place)
+			place = i;
+	}
+	i = place ? place : i;
+	if (i > GLK_SHELF_ITEMS || has >= shelf->most)
 		return NULL;
 	shelf->last = i > shelf->last ? i : shelf->last;
 	shelf->place[i] = (struct place){.lives = true, .item = *item};

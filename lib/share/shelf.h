@@ -33,8 +33,9 @@ struct glk_shelf_item {
 	uint32_t users;
 };
 
-/* Both NULL for no memory. What is let go of goes to `close`. */
-struct glk_shelf *glk_shelf_new(struct glk_books *books, void (*close)(int fd));
+/* NULL for no memory. What is let go of goes to `close`. `most`: names of one user. */
+struct glk_shelf *glk_shelf_new(
+	struct glk_books *books, void (*close)(int fd), uint32_t most);
 void glk_shelf_free(struct glk_shelf *shelf);
 
 /*

@@ -3,7 +3,9 @@
 A broker that ends, comes back, stands still or is of another version, and clients that stand still, talk
 nonsense or are of another user: what is promised for each, and nothing lost.
 """
+import contextlib
 import os
+import resource
 import signal
 import socket
 import struct
@@ -16,8 +18,11 @@ from tap import done, equal, has, ok, skip, start, until
 
 NONE, HERE, AWAY, ALONE = range(4)
 MAGIC, VERSION = 0x464b4c47, 1
-HELLO, WELCOME, WANT, GRANTED, GIVE, LIST, TEXT = 0x100, 0x101, 0x103, 0x104, 0x105, 0x10e, 0x10f
+HELLO, WELCOME, REFUSED, WANT, GRANTED, GIVE, PUT, LIST, TEXT = \
+    0x100, 0x101, 0x102, 0x103, 0x104, 0x105, 0x108, 0x10e, 0x10f
 MIB = 1 << 20
+CLIENTS = 1024  # of a user who is not the broker's
+WAITS = 512  # of a client
 
 
 def frame(kind, body=b"", fds=0, version=VERSION):
@@ -136,15 +141,16 @@ def check_nonsense(broker):
 class Speaker:
     """A client that this test speaks for; `answer`: the kind of the one to its HELLO, None for none."""
 
-    def __init__(self, broker, number, held=0, memory=1 << 30, name=b"speaker"):
+    def __init__(self, broker, number, held=0, memory=1 << 30, name=b"speaker", patient=True):
         self.conn = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.conn.settimeout(200)
         self.conn.connect(broker.path)
         self.bell, bell = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with bell:
+        with bell, contextlib.nullcontext() if patient else contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.answer = None
             self.say(HELLO, struct.pack("=IIQII32s", 1, 1, number, 0, 0, name) +
                      struct.pack("=48sQQQQ", b"GPU-other", memory, held, 0, 0) + bytes(80 * 63), bell)
-        self.answer = self.hear()
+            self.answer = self.hear()
 
     def say(self, kind, body, *sockets):
         socket.send_fds(self.conn, [frame(kind, body, len(sockets))], [other.fileno() for other in sockets])
@@ -186,6 +192,67 @@ def check_again(broker):
         equal((said, broker.books(-1)["held"]), (None, 900 * MIB), "which was nobody else's in between")
     one.close()
     two.close()
+
+
+def check_turned_away():
+    """No descriptor is left: nobody is left without an answer."""
+    with Broker() as broker:
+        was = resource.prlimit(broker.run.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(broker.run.pid, resource.RLIMIT_NOFILE, (broker.descriptors() + 6, was[1]))
+        crowd = [Speaker(broker, 1)]
+        while crowd[-1].answer == WELCOME:
+            crowd.append(Speaker(broker, len(crowd) + 1, patient=False))
+        equal(crowd.pop().answer, None, "who finds no descriptor left is told by the end of the connection")
+        for one in crowd:
+            one.close()
+        ok(until(lambda: answer_of(broker, 99) == WELCOME), "when some are free again there is room")
+        resource.prlimit(broker.run.pid, resource.RLIMIT_NOFILE, was)
+        has(broker.end()[0], "no descriptor is left", "which the log has")
+
+
+def answer_of(broker, number):
+    one = Speaker(broker, number, patient=False)
+    one.close()
+    return one.answer
+
+
+def check_bounds(broker):
+    one, two = Speaker(broker, 1), Speaker(broker, 2)
+    one.say(WANT, struct.pack("=IIQQq", 0, 0, 900 * MIB, 900 * MIB, 0))
+    one.hear()
+    key = struct.pack("=IIQQQQ192s", 0, 0, 1, MIB, 0, MIB, b"weights")
+    one.say(PUT, key, one.bell)
+    equal(one.hear(), REFUSED, "contents that nobody has leave for are not published")
+    line, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with line, other:
+        for _ in range(WAITS):
+            two.say(WANT, struct.pack("=IIQQq", 0, 0, 300 * MIB, 300 * MIB, 10**12), two.bell)
+        two.say(WANT, struct.pack("=IIQQq", 0, 0, 300 * MIB, 300 * MIB, 10**12), other)
+        line.settimeout(200)
+        equal(struct.unpack_from("=I", line.recv(10000), 8)[0], REFUSED, f"more than {WAITS} times nobody waits at once")
+        equal(broker.books(-1)["waiting"], WAITS, "those who came before do")
+    two.close()
+    two = Speaker(broker, 2)
+    two.say(WANT, struct.pack("=IIQQq", 0, 0, 300 * MIB, 300 * MIB, 3601 * 10**9), two.bell)
+    equal(two.hear(), None, "nor for more than an hour")
+    one.close()
+    two.close()
+
+
+def check_crowd(broker):
+    """Of another user."""
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 8 * CLIENTS:
+        skip("a crowd of another user", "too few descriptors")
+        return
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4 * CLIENTS, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    os.seteuid(65533)
+    crowd = [Speaker(broker, i + 1) for i in range(CLIENTS)]
+    more = answer_of(broker, CLIENTS + 1)
+    os.seteuid(0)
+    equal(({one.answer for one in crowd}, more), ({WELCOME}, None), f"a user has {CLIENTS} clients and no more")
+    equal(answer_of(broker, CLIENTS + 2), WELCOME, "and leaves room for others")
+    for one in crowd:
+        one.close()
 
 
 class Impostor:
@@ -267,6 +334,7 @@ def check_users():
                 "but not the user that stands for all that a namespace does not know")
             other.end()
             nobody.end()
+            check_crowd(broker)
 
 
 def check_killed_in_line(broker):
@@ -354,6 +422,8 @@ def main():
         check_nonsense(broker)
         check_sums(broker)
         check_again(broker)
+        check_bounds(broker)
+    check_turned_away()
     check_places()
     check_version()
     check_users()

@@ -29,7 +29,7 @@ HOLDS = {
     "glake-tools": ["/etc/glake.conf", "/usr/bin/glakectl", "/usr/bin/glaked", "/usr/libexec/glake/glakectl-bench",
                     r"/usr/lib/[^/]+/libglake-preload\.so", "/usr/share/man/man1/glakectl.1.gz",
                     "/usr/share/man/man1/glaked.1.gz", "/usr/lib/systemd/system/glaked.socket",
-                    "/usr/lib/systemd/user/glaked.socket",
+                    "/usr/lib/systemd/user/glaked.socket", "/usr/lib/sysusers.d/glake.conf",
                     "/usr/share/man/man5/glake.conf.5.gz",
                     "/usr/share/man/man7/glake-changes.7.gz",
                     "/usr/share/man/man7/glake-figures.7.gz",

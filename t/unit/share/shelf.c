@@ -36,7 +36,7 @@ static void begin(void)
 {
 	books = glk_books_new(
 		&(struct glk_books_deeds){.answer = on_answer, .ask = on_ask});
-	shelf = glk_shelf_new(books, on_close);
+	shelf = glk_shelf_new(books, on_close, GLK_SHELF_ITEMS);
 	if (!shelf || glk_books_gpu(books, "GPU-a", TOTAL) ||
 		glk_books_gpu(books, "GPU-b", TOTAL) != 1)
 		tap_bail("no shelf");
@@ -204,6 +204,29 @@ static void test_again(void)
 	end();
 }
 
+/* One user leaves room for others. */
+static void test_users(void)
+{
+	struct glk_shelf_item item = {.uid = 1, .page = PAGE, .length = PAGE};
+	int err = 0;
+	uint32_t a;
+
+	begin();
+	glk_shelf_free(shelf);
+	shelf = glk_shelf_new(books, on_close, 3);
+	a = come(0);
+	for (int i = 0; i < 3; i++) {
+		item.key[0] = (char)('a' + i);
+		err |= glk_shelf_put(shelf, a, &item, true, false, 0);
+	}
+	item.key[0] = 'd';
+	is_int(err, 0, "a user has as many names as he may");
+	is_int(glk_shelf_put(shelf, a, &item, true, false, 0), -ENOSPC, "and no more");
+	item.uid = 2;
+	is_int(glk_shelf_put(shelf, a, &item, true, false, 0), 0, "another has his own");
+	end();
+}
+
 /* ---- At random ---- */
 
 #define CLIENTS 12
@@ -286,6 +309,7 @@ int main(void)
 	test_life();
 	test_claims();
 	test_again();
+	test_users();
 	test_random();
 	return tap_done();
 }
