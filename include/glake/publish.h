@@ -105,6 +105,38 @@ GLAKE_EXPORT int glake_detach(struct glake *ctx, void *ptr, struct CUstream_st *
  */
 GLAKE_EXPORT int glake_unseal(struct glake *ctx, void *ptr, struct CUstream_st *stream);
 
+/*
+ * How much of some memory is there more than once, byte for byte: what sharing it would save. It is looked at in parts
+ * of `grain` bytes from the beginning of each stretch, and a rest that is less than one is left out. Nothing is changed.
+ */
+struct glake_stretch {
+	const void *ptr; /* a multiple of 16 */
+	size_t size;
+};
+
+struct glake_likeness {
+	size_t sz;	 /* sizeof(struct glake_likeness) */
+	uint64_t looked; /* bytes of all parts */
+	uint64_t equal;	 /* bytes of those that are equal to one before them */
+	uint64_t
+		differ; /* parts that a number of 128 bits took for equal, and that are not */
+};
+
+/*
+ * Tells it of stretches of live blocks, and of what is attached or imported, which nobody writes, frees or moves meanwhile.
+ *
+ * grain	64 KiB for 0, else a multiple of 16 KiB, as 2 MiB for whole pages
+ *
+ * Returns 0, or -EINVAL (unknown device, one that is no part of a block or import there: NOT_MINE; a grain that is none,
+ * NULL), -EBUSY (BUSY: some of it is away), -EOPNOTSUPP (the driver runs no kernels of the library), -ENOMEM, -ESTALE,
+ * -ENODEV, -EIO.
+ * Thread: any. Blocks: for the GPU, which reads all of it once, and what is equal twice more. Driver calls: kernels on
+ * a stream of their own.
+ */
+GLAKE_EXPORT int glake_alike(struct glake *ctx, int device,
+	const struct glake_stretch *stretches, size_t count, size_t grain,
+	struct glake_likeness *ret_likeness);
+
 GLAKE_END_DECLS
 
 #endif

@@ -5,6 +5,7 @@
 #include "api/context.h"
 #include "base/cancel.h"
 #include "base/error.h"
+#include "base/sized.h"
 #include "share/publish.h"
 
 #include <errno.h>
@@ -120,6 +121,73 @@ static int each(struct glake *ctx, void *ptr, struct CUstream_st *stream,
 	if (err != -ENOENT)
 		return err;
 	return glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE, "nothing is attached at %p", ptr);
+}
+
+/* Part of a live block with its contents there, or of an import. */
+static int check_range(struct glk_cache *cache, const struct glake_stretch *range)
+{
+	uint64_t addr = (uint64_t)(uintptr_t)range->ptr;
+	struct glake_block block = {.sz = sizeof(block)};
+	uint64_t from;
+
+	if (addr % 16)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"a range begins at %p, no multiple of 16", range->ptr);
+	if (glk_import_has(&cache->imports, addr, range->size))
+		return 0;
+	if (glk_cache_query(cache, addr, &block))
+		return glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE,
+			"there is no live block of GPU %d at %p", cache->device,
+			range->ptr);
+	from = addr - (uint64_t)(uintptr_t)block.base;
+	if (from > block.size || range->size > block.size - from)
+		return glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE,
+			"the block at %p ends before the range", block.base);
+	if (block.away || block.committed < block.size)
+		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			"some of the block at %p is away, or was never there",
+			block.base);
+	return 0;
+}
+
+#define GRAIN ((size_t)64 << 10)
+#define ROUND ((size_t)16 << 10)
+
+int glake_alike(struct glake *ctx, int device, const struct glake_stretch *stretches,
+	size_t count, size_t grain, struct glake_likeness *ret_likeness)
+{
+	struct glake_likeness likeness = {.sz = sizeof(likeness)};
+	size_t bytes = count * sizeof(struct glk_alike_range);
+	struct glk_alike_range *list;
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err, cancel;
+
+	err = glk_context_device(ctx, device, &context, &cache);
+	if (err)
+		return err;
+	grain = grain ? grain : GRAIN;
+	if (!stretches || !count || count > UINT32_MAX || grain % ROUND)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"%zu stretches in parts of %zu bytes: one at least, and whole 16 KiB are right",
+			count, grain);
+	err = glk_sized_out(ret_likeness, &likeness, sizeof(likeness));
+	if (err)
+		return err;
+	list = glk_region_new(bytes);
+	if (!list)
+		return -ENOMEM;
+	for (size_t i = 0; i < count && !err; i++) {
+		list[i] = (struct glk_alike_range){
+			(uint64_t)(uintptr_t)stretches[i].ptr, stretches[i].size};
+		err = check_range(cache, &stretches[i]);
+	}
+	cancel = glk_cancel_off();
+	if (!err)
+		err = glk_alike(cache->drv, device, list, count, grain, &likeness);
+	glk_cancel_restore(cancel);
+	glk_region_free(list, bytes);
+	return err ? err : glk_sized_out(ret_likeness, &likeness, sizeof(likeness));
 }
 
 int glake_detach(struct glake *ctx, void *ptr, struct CUstream_st *stream)

@@ -435,6 +435,24 @@ static int wait_for(struct glk_imports *imports, struct CUstream_st *stream)
 	return err == -ENODEV ? 0 : err;
 }
 
+bool glk_import_has(struct glk_imports *imports, uint64_t addr, uint64_t size)
+{
+	bool has = false;
+	uint32_t last;
+
+	glk_lock(&imports->lock);
+	last = imports->slab.base ? glk_load_relaxed(&imports->slab.used) : 0;
+	for (uint32_t id = 1; id <= last && !has; id++) {
+		const struct glk_import *import = at(imports, id);
+
+		has = import->state == LIVE && addr >= import->base &&
+			addr - import->base <= import->mapped &&
+			size <= import->mapped - (addr - import->base);
+	}
+	glk_unlock(&imports->lock);
+	return has;
+}
+
 int glk_import_end(struct glk_imports *imports, uint64_t addr, struct CUstream_st *stream)
 {
 	uint32_t id = claim(imports, addr);

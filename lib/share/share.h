@@ -17,6 +17,7 @@
 #include "map/map.h"
 #include "pool/pool.h"
 
+#include <glake/publish.h>
 #include <glake/share.h>
 
 /* What a block has in one page. */
@@ -112,6 +113,20 @@ void glk_lessee_stop(struct glk_lessee *lessee);
 void glk_lessee_free(struct glk_lessee *lessee);
 /* NULL: there is no broker. */
 void glk_lessee_get(struct glk_lessee *lessee, int device, struct glake_lease *ret_lease);
+
+/* Whether a range is part of one that is imported, or attached. */
+bool glk_import_has(struct glk_imports *imports, uint64_t addr, uint64_t size);
+
+/*
+ * alike.c: how much of some ranges is there more than once, in parts of `part` bytes, whole rounds of
+ * GLK_ALIKE_ROUND. All of them are readable by the GPU, and nobody writes them. 0 or the driver's error.
+ */
+struct glk_alike_range {
+	uint64_t addr, size;
+};
+
+int glk_alike(struct glk_drv *drv, int device, const struct glk_alike_range *ranges,
+	size_t count, size_t part, struct glake_likeness *ret);
 
 /*
  * quota.c: bytes of a GPU that processes hold together, with what the driver gives them beside glake. One for the
