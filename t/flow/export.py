@@ -4,12 +4,15 @@ glakectl export: one text of all processes that is right for Prometheus, served 
 to many, and to those who ask badly.
 """
 import http.client
+import json
 import os
 import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
+import tempfile
 import threading
 
 from tap import HUNG, done, equal, has, ok, skip, start
@@ -164,6 +167,35 @@ def check_other_type(room, programs):
     ok("glake_request_duration_seconds_bucket{" in shown, "who has many metrics leaves room")
 
 
+def check_broker(room):
+    """What a broker tells is served too; this one is the test's."""
+    path = os.path.join(room.path, "broker.sock")
+    told = {"gpus": [{"gpu": "GPU-1", "total": 1000, "free": 300, "held": 600, "published": 100, "guaranteed": 7, "waiting": 1,
+                      "asks": 5, "stalls": 2, "refusals": 3,
+                      "contents": [{"bytes": 100, "users": 4}, {"bytes": 50, "users": 0}, {"users": "x"}, 5],
+                      "clients": [{"name": "a", "pid": 7, "held": 600}]}, 9]}
+    for text, lines in ((json.dumps(told), 11), ("[]", 0), ("{", 0), ('{"gpus": 4}', 0), (None, 0)):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as broker, tempfile.TemporaryFile() as file:
+            broker.bind(path)
+            broker.listen(8)
+            file.write((text or "").encode())
+            file.flush()
+            run = subprocess.Popen([TOOL, "export", "--once"], env=room.env, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+            with broker.accept()[0] as one:
+                one.recv(100)
+                socket.send_fds(one, [struct.pack("=IHHII", 0x464b4c47, 1, 1, 0x10f, 0)], [file.fileno()] if text else [])
+            shown, said = run.communicate(timeout=HUNG)
+        os.unlink(path)
+        equal((len(re.findall("^glake_broker_", shown, re.M)), run.returncode, said), (lines, 0, ""),
+              f"{lines} figures of a broker that says {str(text)[:20]}")
+        if lines:
+            for line in ('glake_broker_free_bytes{gpu="GPU-1"} 300.0', 'glake_broker_refusals_total{gpu="GPU-1"} 3.0',
+                         'glake_broker_spared_bytes{gpu="GPU-1"} 300.0', "# TYPE glake_broker_asks_total counter",
+                         'glake_broker_client_held_bytes{gpu="GPU-1",pid="7",program="a"} 600.0'):
+                has(shown, line, "one of them")
+
+
 class Server:
     def __init__(self, room, *args):
         self.run = subprocess.Popen([TOOL, "export", "--port", "0", *args], env=room.env,
@@ -304,6 +336,7 @@ def main():
             equal(program.end(), "", "the processes were told nothing")
         check_many(room)
         check_liar(room)
+        check_broker(room)
     done()
 
 

@@ -75,6 +75,45 @@ def _ask(pid):
         return name, None
 
 
+BROKER = (  # of each GPU: the metric, its help, what glaked calls it
+    ("total_bytes", "Bytes that the broker gives.", "total"), ("free_bytes", "Bytes that nobody has leave for.", "free"),
+    ("held_bytes", "Bytes that clients have leave for.", "held"),
+    ("published_bytes", "Bytes of published contents that are no client's.", "published"),
+    ("guaranteed_bytes", "Free bytes that are kept for guarantees.", "guaranteed"),
+    ("waiting", "Requests in line.", "waiting"), ("asks_total", "Times that a client was asked to give.", "asks"),
+    ("stalls_total", "Times that one did not answer.", "stalls"), ("refusals_total", "Requests refused.", "refusals"))
+
+
+def _number(value):
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 0.0
+
+
+def _rows(of, name):
+    found = of.get(name)
+    return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
+
+
+def _broker(told):
+    """Its metrics: of each GPU, of each client there, and what contents that exist once spare."""
+    Metric = library().Metric
+    gpus = [(str(gpu.get("gpu")), gpu) for gpu in _rows(told, "gpus")]
+    for name, text, key in BROKER:
+        family = Metric(f"glake_broker_{name.removesuffix('_total')}", text, "counter" if name.endswith("_total") else "gauge")
+        for uuid, gpu in gpus:
+            family.add_sample(f"glake_broker_{name}", {"gpu": uuid}, _number(gpu.get(key)))
+        yield family
+    spared = Metric("glake_broker_spared_bytes", "Bytes that more than one user of contents would hold without them.", "gauge")
+    held = Metric("glake_broker_client_held_bytes", "Bytes that a client has leave for.", "gauge")
+    for uuid, gpu in gpus:
+        spared.add_sample("glake_broker_spared_bytes", {"gpu": uuid}, sum(
+            _number(row.get("bytes")) * max(_number(row.get("users")) - 1, 0) for row in _rows(gpu, "contents")))
+        for row in _rows(gpu, "clients"):
+            held.add_sample("glake_broker_client_held_bytes", {
+                "gpu": uuid, "pid": str(row.get("pid")), "program": str(row.get("name"))}, _number(row.get("held")))
+    yield spared
+    yield held
+
+
 class Collector:
     """All processes, or those that are named, whenever somebody asks."""
 
@@ -103,6 +142,8 @@ class Collector:
                 for sample in samples:
                     family[1].add_sample(sample.name, {**labels, **sample.labels}, sample.value)
         yield up
+        told = None if self.names else process.broker()
+        yield from _broker(told) if told else ()
         for kinds in families.values():  # a metric has the type that most say
             yield max(kinds.values(), key=lambda kind: len(kind[0]))[1]
 
