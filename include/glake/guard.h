@@ -25,18 +25,19 @@ enum glake_finding_kind {
 		3, /* bytes of a block were written when it was freed */
 	GLAKE_FINDING_DOUBLE_FREE =
 		2, /* a block was freed that is freed already; nothing was written */
+	GLAKE_FINDING_UNDERRUN = 4, /* bytes before a sampled block were written */
 };
 
 /* Findings that are kept on each GPU, the last ones. */
 #define GLAKE_FINDINGS 64
 
 struct glake_finding {
-	size_t sz;		    /* sizeof(struct glake_finding) */
-	int kind;		    /* GLAKE_FINDING_... */
-	int device;		    /* GPU number */
-	void *base;		    /* first byte of the block */
-	size_t size;		    /* bytes, as asked for */
-	size_t offset;		    /* of the first byte that was written, from `base` */
+	size_t sz;   /* sizeof(struct glake_finding) */
+	int kind;    /* GLAKE_FINDING_... */
+	int device;  /* GPU number */
+	void *base;  /* first byte of the block */
+	size_t size; /* bytes, as asked for */
+	size_t offset; /* of the first byte that was written, from `base`; of an underrun how far before it */
 	size_t bytes;		    /* that were written, of those that are looked at */
 	struct CUstream_st *stream; /* that the block was asked for on */
 	uint32_t thread;	    /* that asked for it: its number in the system */
@@ -54,7 +55,8 @@ struct glake_finding {
 struct glake_checked {
 	size_t sz;	 /* sizeof(struct glake_checked) */
 	uint64_t blocks; /* that were looked at */
-	uint64_t broken; /* of these, those behind which something was written */
+	uint64_t
+		broken; /* of these, those behind which something was written, or before */
 	uint64_t
 		freed; /* blocks behind which was looked since they were freed, or will be: since open */
 	uint64_t kept; /* blocks that were filled when they were freed, since open */

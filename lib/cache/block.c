@@ -364,7 +364,7 @@ static void put_behind(struct glk_cache *cache, struct glk_arena *arena,
 	struct glk_use use;
 	uint64_t tick;
 
-	if (arena == &cache->arena && glk_guard_ops(cache))
+	if ((arena == &cache->arena || arena->ops->place) && glk_guard_ops(cache))
 		glk_guard_ops(cache)->freed(cache, e, 0, NULL);
 	glk_lock(&cache->lock);
 	if (collector)

@@ -231,6 +231,9 @@ struct glk_cache {
 	void *guarding;					/* what guard keeps of it */
 };
 
+/* Which end of a block lies against addresses that are never mapped. */
+enum glk_sampling { GLK_SAMPLING_NOT, GLK_SAMPLING_BY_TURNS, GLK_SAMPLING_ENDS };
+
 /*
  * What guard does to blocks of the GPU's own arena: functions that it gives the GPU before the first one is guarded,
  * and that stay. Without the lock, where nothing else is said.
@@ -238,8 +241,8 @@ struct glk_cache {
 struct glk_guard_ops {
 	/* Bytes that a block gets behind those that are asked for, at the least; 0: it is not guarded, if it is not sampled. */
 	uint64_t (*behind)(struct glk_cache *cache, uint64_t size, bool sampled);
-	/* Whether it is to lie against addresses that are never mapped, in an arena of such blocks. */
-	bool (*samples)(struct glk_cache *cache, uint64_t size);
+	/* Whether it is to lie against addresses that are never mapped, in an arena of such blocks, and how. */
+	enum glk_sampling (*samples)(struct glk_cache *cache, uint64_t size);
 	/* One that it keeps is given out for a request on a stream that captures nothing: true, with *ret_addr. */
 	bool (*again)(
 		struct glk_cache *cache, uint64_t size, uint32_t on, uint64_t *ret_addr);
@@ -253,6 +256,8 @@ struct glk_guard_ops {
 		struct CUstream_st *stream);
 	/* Contents of a block leave the memory behind its addresses. Under the lock. */
 	void (*left)(struct glk_arena *arena, const struct glk_extent *e);
+	/* Whether the free of one that lies against such addresses waits for its work, so that its mappings go at once. */
+	bool (*waits)(struct glk_cache *cache);
 	/* There is no room for a request: gives back what it keeps. Whether that was anything. */
 	bool (*yield)(struct glk_cache *cache);
 	/* There was none, and it is served without. */

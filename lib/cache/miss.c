@@ -196,11 +196,11 @@ struct asked {
 	uint32_t id;			     /* of the stream */
 	uint32_t flags;
 	uint32_t tag;
-	uint64_t session; /* of a pool of graphs */
-	uint64_t capture; /* that the stream is in */
-	int64_t came;	  /* when; 0: is not known, nor to be timed */
-	bool sampled;	  /* it is to lie against what is never mapped */
-	bool tries;	  /* where it has no room it is asked for again */
+	uint64_t session;	   /* of a pool of graphs */
+	uint64_t capture;	   /* that the stream is in */
+	int64_t came;		   /* when; 0: is not known, nor to be timed */
+	enum glk_sampling sampled; /* how it is to lie against what is never mapped */
+	bool tries;		   /* where it has no room it is asked for again */
 	uint64_t
 		behind; /* bytes that guard wants behind it; 0: it is not guarded, if it is not sampled */
 };
@@ -293,7 +293,7 @@ static GLK_COLD int serve_long(struct glk_cache *cache, const struct asked *aske
 	if (request.flags & GLAKE_ALLOC_MANAGED)
 		err = glk_managed_serve(cache, &request, seat, ret_addr);
 	else if (asked->sampled)
-		err = glk_sampled_serve(cache, &request, seat, ret_addr);
+		err = glk_sampled_serve(cache, &request, seat, asked->sampled, ret_addr);
 	else if (asked->session)
 		err = serve_graph(cache, &request, seat, asked->session, ret_addr);
 	else if (asked->tag)
@@ -398,7 +398,8 @@ static GLK_COLD int serve_guarded(struct glk_cache *cache,
 	bool wants;
 	int err;
 
-	asked->sampled = plain && guard->samples(cache, asked->size);
+	if (plain)
+		asked->sampled = guard->samples(cache, asked->size);
 	if (plain)
 		asked->behind = guard->behind(cache, asked->size, asked->sampled);
 	wants = asked->sampled || asked->behind;
@@ -415,7 +416,7 @@ static GLK_COLD int serve_guarded(struct glk_cache *cache,
 	if (wants)
 		guard->without(cache);
 	asked->behind = 0;
-	asked->sampled = false;
+	asked->sampled = GLK_SAMPLING_NOT;
 	return serve_asked(cache, asked, plain, ret_addr);
 }
 

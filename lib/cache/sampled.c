@@ -95,7 +95,7 @@ static struct glk_sampled *make(struct glk_cache *cache)
 }
 
 int glk_sampled_serve(struct glk_cache *cache, struct glk_request *request,
-	struct glk_seat *seat, uint64_t *ret_addr)
+	struct glk_seat *seat, enum glk_sampling how, uint64_t *ret_addr)
 {
 	struct glk_sampled *s = glk_sampled(cache);
 
@@ -104,14 +104,30 @@ int glk_sampled_serve(struct glk_cache *cache, struct glk_request *request,
 	if (!s)
 		return -ENOMEM;
 	request->single = true;
-	s->ends = !s->ends;
+	s->ends = how == GLK_SAMPLING_ENDS || !s->ends;
 	return glk_arena_serve(&s->tag.arena, request, seat, NULL, ret_addr);
+}
+
+/* Waits for the work on a block that was freed; not 0 where that cannot be, as in a capture. */
+static int clear_now(
+	struct glk_cache *cache, struct glk_sampled *s, uint32_t first, uint32_t last)
+{
+	struct glake_error why = glk_thread_current->error;
+	int err;
+
+	glk_plan_enter(cache);
+	err = glk_arena_clear(&s->tag.arena, first, last);
+	glk_plan_leave(cache);
+	glk_error_back(&why);
+	return err;
 }
 
 void glk_sampled_freed(struct glk_cache *cache, uint32_t first, uint32_t last)
 {
 	struct glk_sampled *s = glk_sampled(cache);
 
+	if (glk_guard_ops(cache)->waits(cache) && !clear_now(cache, s, first, last))
+		return;
 	/* what finds no room is unmapped as any other idle memory */
 	if (s->left < GLK_SAMPLED_LEFT)
 		s->leave[s->left++] = (struct glk_stretch){first, last};

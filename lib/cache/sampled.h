@@ -31,8 +31,9 @@ static inline struct glk_sampled *glk_sampled_of(struct glk_arena *arena)
 
 /* Serves a request from there, in a plan. 0, or an error for one that is to be served elsewhere. */
 int glk_sampled_serve(struct glk_cache *cache, struct glk_request *request,
-	struct glk_seat *seat, uint64_t *ret_addr);
-/* The slots of a block that was freed. */
+	struct glk_seat *seat, enum glk_sampling how, uint64_t *ret_addr);
+/* The slots of a block that was freed: their mappings are to go, or are gone where guard wants that. Gives the lock up then, and
+ * keeps the record of the thread. */
 void glk_sampled_freed(struct glk_cache *cache, uint32_t first, uint32_t last);
 /* In a plan: mappings go whose work has finished. Gives the lock up meanwhile, and keeps the record of the thread. */
 void glk_sampled_settle(struct glk_cache *cache);

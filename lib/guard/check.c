@@ -164,37 +164,42 @@ static uint32_t parts_of(uint64_t bytes, uint32_t most)
 }
 
 int glk_guard_write(struct glk_guard *g, uint64_t addr, uint64_t body, uint32_t canary,
-	struct CUstream_st *stream)
+	uint32_t front, struct CUstream_st *stream)
 {
-	struct glk_guard_range r = {
-		.addr = addr, .body = body, .canary = canary, .secret = g->secret};
+	struct glk_guard_range r = {.addr = addr,
+		.body = body,
+		.canary = canary,
+		.front = front,
+		.secret = g->secret};
 	struct glk_launch launch = {.kernel = g->work.fill,
 		.blocks = body ? parts_of(body, BLOCKS_FILL) : 1,
 		.threads = body ? GLK_GUARD_THREADS : GLK_GUARD_LANES,
 		.args = &r,
 		.size = sizeof(r),
-		.addr = addr,
-		.bytes = body + canary,
+		.addr = addr - front,
+		.bytes = front + body + canary,
 		.write = true};
 
 	return g->cache->drv->ops->launch(
 		g->cache->drv, g->cache->device, &launch, stream);
 }
 
-bool glk_guard_look_note(struct glk_guard *g, uint64_t number)
+bool glk_guard_look_note(struct glk_guard *g, uint64_t number, bool front)
 {
 	const struct glk_guard_gone *gone = glk_guard_gone(g, number);
 	uint64_t at = g->look_end % GLK_GUARD_LOOKS;
 
 	if (g->look_end - g->look_first == GLK_GUARD_LOOKS)
 		return false;
-	g->work.host->look[at] = (struct glk_guard_look){.addr = gone->was.addr,
-		.asked = gone->was.asked,
-		.length = glk_load_relaxed(&gone->was.canary),
+	g->work.host->look[at] = (struct glk_guard_look){
+		.addr = gone->was.addr - (front ? gone->was.front : 0),
+		.asked = front ? 0 : gone->was.asked,
+		.length = front ? gone->was.front : glk_load_relaxed(&gone->was.canary),
 		.body = {.first = UINT64_MAX},
 		.canary = {.first = UINT64_MAX}};
 	g->look[at].gone = number;
 	g->look[at].filled = gone->filled;
+	g->look[at].front = front;
 	g->look_end++;
 	return true;
 }
@@ -237,7 +242,7 @@ bool glk_guard_look_queue(struct glk_guard *g, uint64_t from, struct CUstream_st
 
 /* Something is wrong with a block that was freed, which others may have had since. Of a canary it is said once. */
 static void say(struct glk_guard *g, const struct glk_guard_gone *gone,
-	const struct glk_guard_look *look)
+	const struct glk_guard_look *look, bool front)
 {
 	struct glk_guard_record *record = gone->record;
 
@@ -245,7 +250,9 @@ static void say(struct glk_guard *g, const struct glk_guard_gone *gone,
 		record = NULL;
 	if (look->body.count)
 		glk_guard_late(g, gone, &look->body);
-	if (look->canary.count && (!record || !glk_load_relaxed(&record->said)))
+	if (look->canary.count && front)
+		glk_guard_underrun(g, &gone->was, gone, &look->canary);
+	else if (look->canary.count && (!record || !glk_load_relaxed(&record->said)))
 		glk_guard_overrun(g, &gone->was, gone, &look->canary);
 	if (record && (look->body.count || look->canary.count))
 		glk_store_relaxed(&record->said, true);
@@ -262,41 +269,52 @@ void glk_guard_poll(struct glk_guard *g)
 			(g->look[at].filled ? look->parts : 1))
 			break;
 		if (look->body.count || look->canary.count)
-			say(g, glk_guard_gone(g, g->look[at].gone), look);
+			say(g, glk_guard_gone(g, g->look[at].gone), look,
+				g->look[at].front);
 	}
 }
 
 /* ---- All ---- */
 
-/* Those of a batch: held, so that they stay where they are. */
+/* Canaries of a batch, and whose each is: held, so that they stay where they are. One with two has both in turn. */
 struct batch {
 	struct glk_guard *g;
 	struct glk_arena *arena;
 	struct glk_extent *held[GLK_GUARD_TABLE];
-	uint32_t count;
+	uint32_t count, blocks;
 };
 
-/* A block whose canary was queued before the wait. */
+static void enter(struct batch *b, struct glk_extent *e, uint64_t addr, uint32_t bytes)
+{
+	b->g->work.host->table[b->count] =
+		(struct glk_guard_entry){.addr = addr, .bytes = bytes};
+	b->held[b->count++] = e;
+}
+
+/* A block whose canaries were queued before the wait. */
 static void add(struct batch *b, uint32_t id, uint64_t serial)
 {
 	struct glk_extent *e = glk_extent_at(&b->arena->map, id);
 	struct glk_guard_record *record = glk_guard_record(b->g, b->arena, e);
-	struct glk_guard_entry *entry = &b->g->work.host->table[b->count];
 	uint64_t addr = glk_load_relaxed(&e->addr);
+	uint32_t canary;
 
 	/* pairs with: the release of who has written the record */
 	if (!record || !glk_load_acquire(&record->guarded) ||
 		!glk_word_hold(&e->word, &e->addr, addr))
 		return;
-	if (!glk_load_relaxed(&record->guarded) || !glk_load_relaxed(&record->canary) ||
+	canary = glk_load_relaxed(&record->canary);
+	if (!glk_load_relaxed(&record->guarded) || !(canary + record->front) ||
 		glk_load_relaxed(&record->said) || record->addr != addr ||
 		record->serial > serial || glk_extent_lacks(e)) {
 		glk_word_let_go(&e->word);
 		return;
 	}
-	*entry = (struct glk_guard_entry){
-		.addr = addr + record->asked, .bytes = glk_load_relaxed(&record->canary)};
-	b->held[b->count++] = e;
+	b->blocks++;
+	if (canary)
+		enter(b, e, addr + record->asked, canary);
+	if (record->front)
+		enter(b, e, addr - record->front, record->front);
 }
 
 static int run(struct batch *b)
@@ -335,16 +353,20 @@ static int look_at_batch(struct batch *b, struct glake_checked *ret)
 		struct glk_guard_record *record =
 			glk_guard_record(b->g, b->arena, b->held[founds->at[i].index]);
 
-		glk_guard_overrun(b->g, record, NULL, &founds->at[i].found);
+		if (b->g->work.host->table[founds->at[i].index].addr < record->addr)
+			glk_guard_underrun(b->g, record, NULL, &founds->at[i].found);
+		else
+			glk_guard_overrun(b->g, record, NULL, &founds->at[i].found);
 		glk_store_relaxed(&record->said, true);
 	}
 	if (!err && b->count) {
-		ret->blocks += b->count;
+		ret->blocks += b->blocks;
 		ret->broken += founds->count;
 	}
 	for (uint32_t i = 0; i < b->count; i++)
-		glk_word_let_go(&b->held[i]->word);
-	b->count = 0;
+		if (!i || b->held[i] != b->held[i - 1])
+			glk_word_let_go(&b->held[i]->word);
+	b->count = b->blocks = 0;
 	return err;
 }
 
@@ -357,7 +379,7 @@ static int look_at_arena(struct batch *b, struct glk_arena *arena, uint64_t seri
 	b->arena = arena;
 	for (uint32_t id = 1; id <= used && !err; id++) {
 		add(b, id, serial);
-		if (b->count == GLK_GUARD_TABLE || id == used)
+		if (b->count >= GLK_GUARD_TABLE - 1 || id == used)
 			err = look_at_batch(b, ret);
 	}
 	return err;

@@ -72,19 +72,22 @@ static void tick(struct glk_cache *cache)
 		glk_cache_guard(cache, is_due(cache, &sum));
 }
 
-static bool samples(struct glk_cache *cache, uint64_t size)
+static enum glk_sampling samples(struct glk_cache *cache, uint64_t size)
 {
 	struct glk_guard *g = glk_guard_of(cache);
+	int mode = glk_load_relaxed(&g->mode);
 	struct glk_seats sum;
 
-	if (glk_load_relaxed(&g->mode) != GLK_GUARD_SAMPLE || g->shared ||
+	if (mode == GLK_GUARD_FULL && !g->shared && is_for(cache, size, SIZE_MOST))
+		return GLK_SAMPLING_ENDS;
+	if (mode != GLK_GUARD_SAMPLE || g->shared ||
 		!is_for(cache, size, GLK_GUARD_SAMPLE_MOST) || !is_due(cache, &sum))
-		return false;
+		return GLK_SAMPLING_NOT;
 	glk_store_relaxed(&g->blocks_then, sum.allocs);
 	glk_store_relaxed(&g->bytes_then, sum.total_given);
 	if (rate(cache) > 1)
 		glk_cache_guard(cache, false);
-	return true;
+	return GLK_SAMPLING_BY_TURNS;
 }
 
 /* ---- Birth ---- */
@@ -112,25 +115,37 @@ static bool arm(struct glk_guard *g, struct glk_arena *arena, struct glk_extent 
 	struct CUstream_st *stream)
 {
 	struct glk_guard_record *record = glk_guard_record(g, arena, e);
-	uint64_t asked = glk_extent_asked(e);
-	uint32_t canary = canary_of(asked, e->size - asked);
+	uint64_t asked = glk_extent_asked(e), behind = e->size - asked;
 	uint64_t addr = glk_load_relaxed(&e->addr);
 	bool sampled = arena != &g->cache->arena;
+	uint32_t canary, front = 0;
 	uint64_t body = 0;
 	int err = 0;
 
+	if (sampled) {
+		/* the rest of its slots, on the side that ends against nothing none or little */
+		uint64_t in_slot = glk_slot_bytes(&arena->map) - 1;
+
+		behind += -(addr + e->size) & in_slot;
+		front = addr & in_slot ? GLK_CANARY_MOST : 0;
+	}
+	canary = canary_of(asked, behind);
 	if (!record || (!canary && !sampled) || glk_extent_lacks(e))
 		return false;
 	glk_lock(&g->lock);
-	if (!sampled && glk_load_relaxed(&g->mode) >= GLK_GUARD_POISON)
+	if (glk_load_relaxed(&g->mode) >= GLK_GUARD_POISON)
 		body = asked;
-	if (canary)
+	if (canary || front || body)
 		err = glk_guard_ready(g);
-	if (canary && !err)
-		err = glk_guard_write(g, addr + asked - body, body, canary, stream);
+	if (!err && front && !body)
+		err = glk_guard_write(g, addr, 0, 0, front, stream);
+	if (!err && (canary || body))
+		err = glk_guard_write(
+			g, addr + asked - body, body, canary, body ? front : 0, stream);
 	/* without kernels a sample is one all the same */
 	if (!err || sampled) {
 		glk_store_relaxed(&record->canary, err ? 0 : canary);
+		record->front = err ? 0 : front;
 		glk_store_relaxed(&record->said, false);
 		record->addr = addr;
 		record->asked = asked;
@@ -225,16 +240,22 @@ static bool look_now(struct glk_guard *g, struct glk_extent *e)
 	if (!glk_guard_may_queue(g->cache, gone->stream) ||
 		glk_guarded_order(g->cache, e, gone->on, gone->serial, gone->on))
 		return false;
-	return glk_guard_look_note(g, g->freed - 1) &&
-		glk_guard_look_queue(g, from, gone->stream);
+	if (glk_load_relaxed(&gone->was.canary) &&
+		!glk_guard_look_note(g, g->freed - 1, false))
+		return false;
+	if (gone->was.front && !glk_guard_look_note(g, g->freed - 1, true)) {
+		g->look_end = from;
+		return false;
+	}
+	return glk_guard_look_queue(g, from, gone->stream);
 }
 
 /* What is known of one that is freed is the last entry of the ring. Whether it is kept. */
 static bool note(struct glk_guard *g, struct glk_guard_record *record,
 	struct glk_extent *e, uint32_t on, struct CUstream_st *stream, bool common)
 {
-	bool canary =
-		glk_load_relaxed(&record->canary) && !glk_load_relaxed(&record->said);
+	bool canary = (glk_load_relaxed(&record->canary) || record->front) &&
+		!glk_load_relaxed(&record->said);
 	bool whole = canary && on && !glk_extent_lacks(e), looks = false, keeps = false;
 
 	if (g->work.ready)
@@ -288,10 +309,17 @@ static void left(struct glk_arena *arena, const struct glk_extent *e)
 	struct glk_guard_record *record = glk_guard_record(g, arena, e);
 
 	if (record && glk_load_relaxed(&record->guarded) &&
-		glk_load_relaxed(&record->canary)) {
+		(glk_load_relaxed(&record->canary) || record->front)) {
 		glk_store_relaxed(&record->canary, 0);
+		record->front = 0;
 		glk_add_relaxed(&g->unguarded, 1);
 	}
+}
+
+/* A free of one that lies against nothing waits for its work, and its mappings go at once. */
+static bool waits(struct glk_cache *cache)
+{
+	return glk_load_relaxed(&glk_guard_of(cache)->mode) == GLK_GUARD_FULL;
 }
 
 static void without(struct glk_cache *cache)
@@ -326,6 +354,7 @@ static const struct glk_guard_ops ops = {
 	.born = born,
 	.freed = freed,
 	.left = left,
+	.waits = waits,
 	.yield = yield,
 	.without = without,
 	.refused = refused,
@@ -356,7 +385,12 @@ static int make(struct glk_cache *cache)
 	if (!g)
 		return -ENOMEM;
 	g->records = glk_region_new(records_bytes(cache));
-	if (!g->records) {
+	g->sampled = glk_region_new(records_bytes(cache));
+	if (!g->records || !g->sampled) {
+		if (g->records)
+			glk_region_free(g->records, records_bytes(cache));
+		if (g->sampled)
+			glk_region_free(g->sampled, records_bytes(cache));
 		glk_region_free(g, sizeof(*g));
 		return -ENOMEM;
 	}
@@ -384,7 +418,8 @@ int glk_guard_set(struct glk_cache *cache, int mode, uint64_t every)
 	glk_store_relaxed(&glk_guard_of(cache)->mode, mode);
 	if (mode < GLK_GUARD_CANARY)
 		yield(cache);
-	if (mode == GLK_GUARD_SAMPLE && glk_guard_of(cache)->shared)
+	if ((mode == GLK_GUARD_SAMPLE || mode == GLK_GUARD_FULL) &&
+		glk_guard_of(cache)->shared)
 		glk_warn(
 			"no block of GPU %d is sampled: an illegal access would end all programs that share it by MPS",
 			cache->device);
@@ -409,6 +444,7 @@ void glk_guard_fini(struct glk_cache *cache)
 	glk_store_relaxed(&cache->guard, NULL);
 	cache->guarding = NULL;
 	glk_region_free(g->records, records_bytes(cache));
+	glk_region_free(g->sampled, records_bytes(cache));
 	glk_region_free(g, sizeof(*g));
 }
 

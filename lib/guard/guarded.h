@@ -11,9 +11,8 @@
 /* Ranges of a table that is looked at: what fits into a page of the GPU. */
 #define GLK_GUARD_TABLE ((UINT32_C(2) << 20) / sizeof(struct glk_guard_entry))
 
-/* The most that are sampled at a time, and what numbers of extents they may have. */
+/* The most that are sampled at a time. */
 #define GLK_GUARD_SAMPLES 32
-#define GLK_GUARD_SAMPLED 256
 /* The largest that is sampled, and bytes for each block of guard.rate. */
 #define GLK_GUARD_SAMPLE_MOST (UINT64_C(64) << 20)
 #define GLK_GUARD_RATE_BYTES  (UINT64_C(256) << 10)
@@ -23,6 +22,7 @@ struct glk_guard_record {
 	glk_atomic(bool) guarded;
 	glk_atomic(bool) said;	     /* its canary is broken, and that was said */
 	glk_atomic(uint32_t) canary; /* bytes of it; 0: it ends against nothing */
+	uint32_t front;		     /* of the one before it; 0: there is none */
 	uint32_t thread;	     /* that asked for it */
 	uint32_t
 		owners; /* blocks that had the place and the canary, one after the other */
@@ -80,8 +80,7 @@ struct glk_guard {
 	glk_atomic(uint64_t) rate;
 	uint32_t secret;
 	bool shared; /* by MPS */
-	struct glk_guard_record *records;
-	struct glk_guard_record sampled[GLK_GUARD_SAMPLED];
+	struct glk_guard_record *records, *sampled;
 	glk_atomic(uint32_t) samples; /* live ones */
 	/* Blocks and bytes that were given when one was sampled last. */
 	glk_atomic(uint64_t) blocks_then, bytes_then;
@@ -102,7 +101,7 @@ struct glk_guard {
 	/* What the looks of the same number are at, by the number of the entry. */
 	struct {
 		uint64_t gone;
-		bool filled;
+		bool filled, front;
 	} look[GLK_GUARD_LOOKS];
 	uint64_t look_first, look_end; /* queued, and not known to have ended */
 	uint32_t
@@ -129,9 +128,7 @@ static inline struct glk_guard_record *glk_guard_record(
 
 	if (arena == &g->cache->arena)
 		return &g->records[id];
-	return arena == glk_cache_sampled(g->cache) && id < GLK_GUARD_SAMPLED
-		? &g->sampled[id]
-		: NULL;
+	return arena == glk_cache_sampled(g->cache) ? &g->sampled[id] : NULL;
 }
 
 /* Of a stream, by its number. */
@@ -153,12 +150,12 @@ extern const char glk_guard_text[];
 /* check.c, all under the lock of guard. What kernels need, made at the first use: 0 or the driver's error. */
 int glk_guard_ready(struct glk_guard *g);
 void glk_guard_work_fini(struct glk_guard *g);
-/* Fills a body, and writes the canary behind it, behind a stream. */
+/* Fills a body, and writes the canary behind it and the one before it, behind a stream. */
 int glk_guard_write(struct glk_guard *g, uint64_t addr, uint64_t body, uint32_t canary,
-	struct CUstream_st *stream);
-/* A look at one that was freed, by its number: noted, as the last of those that are not queued. False: so many are under
- * way. */
-bool glk_guard_look_note(struct glk_guard *g, uint64_t number);
+	uint32_t front, struct CUstream_st *stream);
+/* A look at one that was freed, by its number, or at the canary before it: noted, as the last of those that are not queued.
+ * False: so many are under way. */
+bool glk_guard_look_note(struct glk_guard *g, uint64_t number, bool front);
 /* Queues those that were noted from one number on, all of a kind, behind a stream; false: they are forgotten. */
 bool glk_guard_look_queue(struct glk_guard *g, uint64_t from, struct CUstream_st *stream);
 /* The stream of guard itself, made at the first use. */
@@ -186,8 +183,10 @@ int glk_guard_look_at_all(struct glk_guard *g, uint64_t to);
 /* All of it goes back. Whether there was any. */
 bool glk_guard_let_all_go(struct glk_guard *g);
 
-/* report.c, under the lock of guard: something is wrong in the canary of a block; `gone` NULL: it is live. */
+/* report.c, under the lock of guard: something is wrong in the canary behind a block, or before it; `gone` NULL: it is live. */
 void glk_guard_overrun(struct glk_guard *g, const struct glk_guard_record *was,
+	const struct glk_guard_gone *gone, const struct glk_guard_found *found);
+void glk_guard_underrun(struct glk_guard *g, const struct glk_guard_record *was,
 	const struct glk_guard_gone *gone, const struct glk_guard_found *found);
 void glk_guard_late(struct glk_guard *g, const struct glk_guard_gone *gone,
 	const struct glk_guard_found *found);

@@ -120,7 +120,7 @@ static bool look_at_some(struct glk_guard *g, enum kind kind, struct which which
 		const struct glk_guard_gone *k = glk_guard_gone(g, i);
 
 		if (is_for(g, k, which) && kind_of(k) == kind &&
-			!glk_guard_look_note(g, i))
+			!glk_guard_look_note(g, i, false))
 			break;
 	}
 	if (g->look_end == first) {
@@ -237,7 +237,7 @@ static void let_go(struct glk_guard *g, uint32_t on, struct CUstream_st *stream)
 		glk_guard_look_at(g, on, stream);
 	if (k->e && !k->looked) {
 		order(g, k);
-		if (k->ordered && glk_guard_look_note(g, g->kept_first))
+		if (k->ordered && glk_guard_look_note(g, g->kept_first, false))
 			k->looked = glk_guard_look_queue(g, first, g->work.stream);
 	}
 	if (k->e)
@@ -281,7 +281,7 @@ static bool fill(
 {
 	return glk_guard_may_queue(g->cache, k->stream) &&
 		!glk_guarded_order(g->cache, e, k->on, k->serial, k->on) &&
-		!glk_guard_write(g, k->was.addr, k->was.asked, 0, k->stream);
+		!glk_guard_write(g, k->was.addr, k->was.asked, 0, 0, k->stream);
 }
 
 bool glk_guard_keep(struct glk_guard *g, struct glk_extent *e)

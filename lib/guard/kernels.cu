@@ -22,28 +22,31 @@ static __device__ uint4 freed_at(uint64_t addr, uint32_t secret)
 		glk_guard_freed_word(addr + 12, secret));
 }
 
-/* Whole 16 bytes of a body or of a canary at once, and bytes where the one ends and the other begins. */
+/* Whole 16 bytes of a body or of a canary at once, and bytes where the one ends and another begins. */
 extern "C" __global__ void glake_guard_fill(
 	const __grid_constant__ struct glk_guard_range r)
 {
 	uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
 	uint64_t step = (uint64_t)gridDim.x * blockDim.x * 16;
-	uint64_t middle = r.addr + r.body, end = middle + r.canary;
+	uint64_t begin = r.addr - r.front, middle = r.addr + r.body,
+		 end = middle + r.canary;
 
 #pragma unroll 1
-	for (uint64_t at = (r.addr & ~UINT64_C(15)) + i * 16; at < end; at += step) {
+	for (uint64_t at = (begin & ~UINT64_C(15)) + i * 16; at < end; at += step) {
 		if (at >= r.addr && at + 16 <= middle) {
 			*(uint4 *)at = freed_at(at, r.secret);
 			continue;
 		}
-		if (at >= middle && at + 16 <= end) {
+		if ((at >= middle && at + 16 <= end) ||
+			(at >= begin && at + 16 <= r.addr)) {
 			*(uint4 *)at = canary_at(at, r.secret);
 			continue;
 		}
 #pragma unroll 1
-		for (uint64_t b = at < r.addr ? r.addr : at; b < at + 16 && b < end; b++)
-			*(uint8_t *)b = b < middle ? glk_guard_freed_byte(b, r.secret)
-						   : glk_guard_byte(b, r.secret);
+		for (uint64_t b = at < begin ? begin : at; b < at + 16 && b < end; b++)
+			*(uint8_t *)b = b >= r.addr && b < middle
+				? glk_guard_freed_byte(b, r.secret)
+				: glk_guard_byte(b, r.secret);
 	}
 }
 

@@ -49,11 +49,11 @@ static GLK_ON_GPU inline uint8_t glk_guard_freed_byte(uint64_t addr, uint32_t se
 		(addr & 3) * 8);
 }
 
-/* A block to fill: so many bytes as of freed memory, and a canary behind them. */
+/* A block to fill: so many bytes as of freed memory, a canary behind them, and one before them. */
 struct glk_guard_range {
 	uint64_t addr, body;
-	uint32_t canary;
-	uint32_t secret;
+	uint32_t canary, front;
+	uint32_t secret, unused;
 };
 
 /* Bytes that were found wrong; `first` is the offset of the first, and UINT64_MAX before any was. */

@@ -21,6 +21,7 @@ const char *glk_guard_kind_name(int kind)
 		[GLAKE_FINDING_OVERRUN] = "overrun",
 		[GLAKE_FINDING_DOUBLE_FREE] = "double_free",
 		[GLAKE_FINDING_AFTER_FREE] = "after_free",
+		[GLAKE_FINDING_UNDERRUN] = "underrun",
 	};
 
 	return kind < 0 || (size_t)kind >= sizeof(names) / sizeof(*names) ? NULL
@@ -134,6 +135,7 @@ int glk_guard_tell(struct glk_cache *cache)
 		[GLAKE_FINDING_OVERRUN] = "a write behind",
 		[GLAKE_FINDING_DOUBLE_FREE] = "a second free of",
 		[GLAKE_FINDING_AFTER_FREE] = "a write after the free of",
+		[GLAKE_FINDING_UNDERRUN] = "a write before",
 	};
 	struct glk_guard *g = glk_guard_of(cache);
 	const struct glake_finding *f;
@@ -169,6 +171,22 @@ void glk_guard_overrun(struct glk_guard *g, const struct glk_guard_record *was,
 	if (found->first && found->first + found->count >= canary)
 		find_next(g, f, was->addr + was->asked + canary);
 	say_overrun(g, f);
+}
+
+void glk_guard_underrun(struct glk_guard *g, const struct glk_guard_record *was,
+	const struct glk_guard_gone *gone, const struct glk_guard_found *found)
+{
+	struct glake_finding *f = next(g, was, gone, GLAKE_FINDING_UNDERRUN);
+
+	f->offset = was->front - found->first;
+	f->bytes = found->count;
+	glk_err("GPU %d: %zu bytes were written before the %zu bytes of the block at %p, the first "
+		"of them %zu bytes before its beginning; it was asked for on stream %p by thread "
+		"%" PRIu32 " and %s%" PRId64 " ms old",
+		f->device, f->bytes, f->size, f->base, f->offset, (void *)f->stream,
+		f->thread, f->freed_by ? "freed when it was " : "is ",
+		f->age_ns / 1000000);
+	write_line(g, f);
 }
 
 void glk_guard_twice(struct glk_guard *g, const struct glk_guard_gone *gone)

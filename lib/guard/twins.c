@@ -36,6 +36,7 @@ static void fill(const void *args)
 	const struct glk_guard_range *r = args;
 	uint64_t middle = r->addr + r->body;
 
+	write(&canary, r->addr - r->front, r->addr, r->secret);
 	write(&freed, r->addr, middle, r->secret);
 	write(&canary, middle, middle + r->canary, r->secret);
 }
