@@ -69,6 +69,9 @@ struct glake_checked {
 	uint64_t findings; /* since open, of all kinds */
 	uint64_t
 		again; /* requests that were served by what was kept, since open: their canaries were there */
+	uint64_t cleared; /* bytes, as security.level says, since open */
+	uint64_t
+		uncleared; /* blocks that were to be and were not, since open: their stream captured, or the driver refused */
 };
 
 /*

@@ -109,6 +109,20 @@ GLAKE_EXPORT int glake_tag_get(
 GLAKE_EXPORT int glake_tag_limit_set(
 	struct glake *ctx, int device, uint32_t tag, uint64_t bytes);
 
+/*
+ * What is looked for and what is cleared in blocks of a tag on a GPU that are asked for from then on, beside what guard.mode and
+ * security.level say of all others. Who opens the tag anew when it was closed has neither.
+ *
+ * mode		"off", as at first; "canary" or "poison", of which the first bytes behind a block are looked at when it is freed, and by
+ *		glake_check(3), and with the second it comes filled; NULL: as it was
+ * level	0 to 3, as security.level; -1: as it was
+ *
+ * Returns 0, or -EINVAL (device, mode, level), -ENOMEM (no memory of the host), -ESTALE (no open tag, or context), -ENODEV (in a forked
+ * child). Thread: any. Blocks: briefly. Driver calls: none.
+ */
+GLAKE_EXPORT int glake_tag_guard_set(
+	struct glake *ctx, int device, uint32_t tag, const char *mode, int level);
+
 /* Contents are dropped: what the blocks read after the resumption is undefined. */
 #define GLAKE_TAG_DROP 0x1u
 

@@ -210,6 +210,8 @@ void glk_method_check(struct glk_rpc_call *call)
 		glk_json_add_uint(json, "freed", c.freed);
 		glk_json_add_uint(json, "kept", c.kept);
 		glk_json_add_uint(json, "again", c.again);
+		glk_json_add_uint(json, "cleared", c.cleared);
+		glk_json_add_uint(json, "uncleared", c.uncleared);
 		glk_json_add_uint(json, "unchecked", c.unchecked);
 		glk_json_add_uint(json, "unguarded", c.unguarded);
 		glk_json_add_uint(json, "findings", c.findings);

@@ -207,6 +207,7 @@ int glake_open(const struct glake_options *options, struct glake **ret_ctx)
 		&context->conf, context->why, sizeof(context->why), &context->drv);
 	if (err)
 		goto region;
+	context->conf.tier_verify |= context->conf.security_level == 3;
 	err = make_caches(context);
 	if (err)
 		goto driver;
@@ -219,6 +220,9 @@ int glake_open(const struct glake_options *options, struct glake **ret_ctx)
 	for (int i = 0; i < context->devices && !err; i++)
 		err = glk_guard_set(&context->caches[i], context->conf.guard_mode,
 			(uint64_t)context->conf.guard_rate);
+	for (int i = 0; i < context->devices && !err; i++)
+		err = glk_guard_level(
+			&context->caches[i], (int)context->conf.security_level);
 	if (!err)
 		err = glk_context_publish(context, &handle);
 	if (err) {

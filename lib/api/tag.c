@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/sized.h"
 #include "cache/bin/hit.h"
+#include "guard/guard.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -192,6 +193,41 @@ int glake_tag_limit_set(struct glake *ctx, int device, uint32_t tag, uint64_t by
 		return err;
 	glk_lock(&lock);
 	err = find(context, tag) ? glk_cache_tag_limit(cache, tag, bytes) : is_none(tag);
+	glk_unlock(&lock);
+	return err;
+}
+
+/* A mode of blocks with a tag; less than 0: it is none. */
+static int mode_of(const char *mode)
+{
+	if (!mode || !strcmp(mode, "off"))
+		return GLK_GUARD_OFF;
+	if (!strcmp(mode, "canary"))
+		return GLK_GUARD_CANARY;
+	if (!strcmp(mode, "poison"))
+		return GLK_GUARD_POISON;
+	return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+		"'%s' is no mode of a tag: off, canary, poison", mode);
+}
+
+int glake_tag_guard_set(
+	struct glake *ctx, int device, uint32_t tag, const char *mode, int level)
+{
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err = glk_context_device(ctx, device, &context, &cache), value;
+
+	if (err)
+		return err;
+	value = mode_of(mode);
+	if (value < 0)
+		return value;
+	if (level < -1 || level > 3)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"%d is no level of security: 0 to 3, or -1", level);
+	glk_lock(&lock);
+	err = find(context, tag) ? glk_guard_tag(cache, tag, level, mode ? value : -1)
+				 : is_none(tag);
 	glk_unlock(&lock);
 	return err;
 }

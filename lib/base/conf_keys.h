@@ -322,6 +322,16 @@ GLK_KEY(guard, report, TEXT, guard_report, "", 0, 0, "",
 	"returns. %p stands for the process id, %% for %. A file that is made is the user's alone (mode 0600). Empty: the log and "
 	"glake_finding_get have it.")
 
+GLK_KEY(security, level, INT, security_level, "0", 0, 3, "",
+	"What is cleared so that whoever has memory next does not find what was in it. 0: nothing is, but by the driver, which clears what "
+	"goes from one process to another. 1: what changes its owner within the program: a block of a tag is filled with zeros before it is given "
+	"and when it is freed, and so are the pages of a KV cache in which a sequence had a domain; a program without either pays nothing. "
+	"2: every block when it is freed, before it serves again. 3: also before it is given; copies on the host are hashed, as with "
+	"tier.verify. All of it is queued on the stream of the free or of the request, or behind it, and nobody waits. "
+	"From the first block on whose contents left the GPU all are filled before they are given, since its pages were not. With 2 and 3 no request is "
+	"served by a bin. Memory of graphs, managed memory and blocks that are freed while their stream captures are not cleared; glake_check counts the last. "
+	"glake_tag_guard_set gives a tag another level.")
+
 GLK_KEY(map, span, SIZE, map_span, "4TiB", 1 * GLK_GIB, 64 * GLK_TIB, "",
 	"Most addresses to reserve for each GPU, and for each pool of graphs. They are reserved as "
 	"they are needed, in steps of four times the memory of the GPU, but 80TiB for all GPUs "

@@ -9,6 +9,7 @@
 #include "cache/prefetch.h"
 #include "cache/sampled.h"
 #include "cache/straight.h"
+#include "cache/tag/tag.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -166,7 +167,7 @@ int glk_guarded_order(struct glk_cache *cache, struct glk_extent *e, uint32_t fr
 	int err;
 
 	glk_lock(&cache->lock);
-	use = glk_block_use(cache, e, still(cache, freed_on, serial));
+	use = glk_block_use(cache, e, freed_on ? still(cache, freed_on, serial) : 0);
 	err = glk_clock_order(
 		&cache->streams, &use, glk_stream_enter(&cache->streams, behind));
 	glk_unlock(&cache->lock);
@@ -210,7 +211,7 @@ int glk_block_give_back(
 {
 	const struct CUstream_st *name = glk_stream_name(stream);
 	struct glk_seat *seat = seat_of(cache);
-	uint32_t id, bin = glk_load_relaxed(&e->bin);
+	uint32_t id, behind, bin = glk_load_relaxed(&e->bin);
 	struct glk_stream *on;
 	uint64_t size = e->size;
 	int64_t since;
@@ -236,11 +237,12 @@ int glk_block_give_back(
 	}
 	glk_lock_lengthen(&cache->lock);
 	since = since ? since : glk_clock_ticks();
+	behind = id;
 	if (glk_guard_ops(cache)) {
 		bool kept;
 
 		glk_lock_pause(&cache->lock);
-		kept = glk_guard_ops(cache)->freed(cache, e, id, stream);
+		kept = glk_guard_ops(cache)->freed(cache, e, id, stream, &behind);
 		glk_lock_resume(&cache->lock);
 		if (kept) {
 			glk_unlock_since(
@@ -248,7 +250,7 @@ int glk_block_give_back(
 			return 0;
 		}
 	}
-	take_back(&cache->arena, seat, e, glk_block_use(cache, e, id));
+	take_back(&cache->arena, seat, e, glk_block_use(cache, e, behind));
 	glk_stream_own(&cache->streams, on, size);
 	glk_unlock_since(&cache->lock, since, &cache->times[GLK_TIMED_FREE]);
 	return 0;
@@ -307,7 +309,7 @@ static GLK_COLD int free_unbinned(
 	const struct glk_range *range = glk_cache_range(cache, addr);
 	struct glk_arena *arena;
 	struct glk_extent *e;
-	uint32_t id = 0;
+	uint32_t id = 0, behind;
 	bool noted;
 	int err;
 
@@ -322,9 +324,11 @@ static GLK_COLD int free_unbinned(
 	range = glk_cache_range(cache, addr);
 	arena = range ? glk_arena_of(range) : NULL;
 	e = range ? glk_lookup_claim(range, addr) : NULL;
-	if (e && arena->ops->place) {
+	behind = id;
+	if (e && (arena->ops == &glk_arena_tag || arena->ops->place) &&
+		glk_guard_ops(cache)) {
 		glk_lock_pause(&cache->lock);
-		glk_guard_ops(cache)->freed(cache, e, id, stream);
+		glk_guard_ops(cache)->freed(cache, e, id, stream, &behind);
 		glk_lock_resume(&cache->lock);
 	}
 	if (e && facts.capture && arena->ops->inherit)
@@ -335,7 +339,7 @@ static GLK_COLD int free_unbinned(
 	if (e) {
 		uint64_t size = e->size;
 
-		take_back(arena, seat, e, glk_block_use(cache, e, id));
+		take_back(arena, seat, e, glk_block_use(cache, e, behind));
 		glk_stream_own(&cache->streams, glk_stream_at(&cache->streams, id), size);
 	}
 	glk_unlock_since(&cache->lock, since, &cache->times[GLK_TIMED_FREE]);
@@ -364,8 +368,10 @@ static void put_behind(struct glk_cache *cache, struct glk_arena *arena,
 	struct glk_use use;
 	uint64_t tick;
 
-	if ((arena == &cache->arena || arena->ops->place) && glk_guard_ops(cache))
-		glk_guard_ops(cache)->freed(cache, e, 0, NULL);
+	if ((arena == &cache->arena || arena->ops == &glk_arena_tag ||
+		    arena->ops->place) &&
+		glk_guard_ops(cache))
+		glk_guard_ops(cache)->freed(cache, e, 0, NULL, &collector);
 	glk_lock(&cache->lock);
 	if (collector)
 		s = glk_stream_enter(&cache->streams, collector);

@@ -240,7 +240,8 @@ enum glk_sampling { GLK_SAMPLING_NOT, GLK_SAMPLING_BY_TURNS, GLK_SAMPLING_ENDS }
  */
 struct glk_guard_ops {
 	/* Bytes that a block gets behind those that are asked for, at the least; 0: it is not guarded, if it is not sampled. */
-	uint64_t (*behind)(struct glk_cache *cache, uint64_t size, bool sampled);
+	uint64_t (*behind)(
+		struct glk_cache *cache, uint32_t tag, uint64_t size, bool sampled);
 	/* Whether it is to lie against addresses that are never mapped, in an arena of such blocks, and how. */
 	enum glk_sampling (*samples)(struct glk_cache *cache, uint64_t size);
 	/* One that it keeps is given out for a request on a stream that captures nothing: true, with *ret_addr. */
@@ -248,12 +249,18 @@ struct glk_guard_ops {
 		struct glk_cache *cache, uint64_t size, uint32_t on, uint64_t *ret_addr);
 	/* Now and then, at a request: it may want to see the next one. */
 	void (*tick)(struct glk_cache *cache);
-	/* Such a block was given on a stream that captures nothing, and nobody knows of it yet. */
-	void (*born)(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream);
+	/* Whether a block with a tag, or with 0, is cleared before it is given; and whether any free of one without clears it. */
+	bool (*clears)(struct glk_cache *cache, uint32_t tag);
+	bool (*wipes)(struct glk_cache *cache);
+	/* Such a block was given on a stream that captures nothing, and nobody knows of it yet: one that is guarded, or is to
+	 * be cleared, or both. */
+	void (*born)(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
+		bool guarded, bool clears);
 	/* A block that is claimed goes, behind what was queued on a stream, by its number and handle; number 0: behind
-	 * events. Whether guard keeps it, and gives it back later. */
+	 * events. Whether guard keeps it, and gives it back later. Else it goes back behind the stream of *behind, which guard may
+	 * put in the place of one behind those events, or of that stream. */
 	bool (*freed)(struct glk_cache *cache, struct glk_extent *e, uint32_t on,
-		struct CUstream_st *stream);
+		struct CUstream_st *stream, uint32_t *behind);
 	/* Contents of a block leave the memory behind its addresses. Under the lock. */
 	void (*left)(struct glk_arena *arena, const struct glk_extent *e);
 	/* Whether the free of one that lies against such addresses waits for its work, so that its mappings go at once. */
@@ -283,8 +290,9 @@ void glk_guarded_release(
 	struct glk_cache *cache, struct glk_extent *e, uint32_t on, uint64_t serial);
 /* sampled.c: the arena of such blocks; NULL: there is none yet. Any thread. */
 struct glk_arena *glk_cache_sampled(const struct glk_cache *cache);
-/* miss.c: whether guard is to see every request, so that none is a hit. */
+/* miss.c: whether guard is to see every request, so that none is a hit; and the same under the lock. */
 void glk_cache_guard(struct glk_cache *cache, bool every);
+void glk_cache_guard_held(struct glk_cache *cache, bool every);
 
 static inline const struct glk_guard_ops *glk_guard_ops(struct glk_cache *cache)
 {
@@ -590,6 +598,17 @@ int glk_cache_tag_open(struct glk_cache *cache, uint32_t id);
 int glk_cache_tag_close(struct glk_cache *cache, uint32_t id);
 int glk_cache_tag_get(struct glk_cache *cache, uint32_t id, struct glake_tag *ret);
 int glk_cache_tag_limit(struct glk_cache *cache, uint32_t id, uint64_t bytes);
+/* What guard keeps of a tag: by its id, NULL where it is not open; by its number from 0 with its arena, NULL where there are
+ * no more; and of an arena, NULL where it is of no tag. Any thread. */
+struct glk_tag_guard {
+	glk_atomic(int) level;	    /* its security.level, and 1; 0: that of all */
+	glk_atomic(int) mode;	    /* its guard.mode */
+	glk_atomic(void *) records; /* by the number of an extent; NULL: none yet */
+};
+struct glk_tag_guard *glk_cache_tag_guard(struct glk_cache *cache, uint32_t id);
+struct glk_tag_guard *glk_cache_tag_guard_at(
+	struct glk_cache *cache, int number, struct glk_arena **ret_arena);
+struct glk_tag_guard *glk_arena_tag_guard(struct glk_arena *arena);
 int glk_cache_tag_suspend(struct glk_cache *cache, uint32_t id, uint32_t flags,
 	struct glake_suspended *ret);
 int glk_cache_tag_resume(

@@ -201,6 +201,7 @@ struct asked {
 	int64_t came;		   /* when; 0: is not known, nor to be timed */
 	enum glk_sampling sampled; /* how it is to lie against what is never mapped */
 	bool tries;		   /* where it has no room it is asked for again */
+	bool wiped;		   /* it is cleared when it is freed */
 	uint64_t
 		behind; /* bytes that guard wants behind it; 0: it is not guarded, if it is not sampled */
 };
@@ -262,7 +263,7 @@ static GLK_COLD int serve_long(struct glk_cache *cache, const struct asked *aske
 			<< GLK_GRAIN_SHIFT,
 		.flags = asked->flags,
 		.capture = asked->capture,
-		.guarded = asked->behind && !asked->sampled,
+		.guarded = (asked->behind && !asked->sampled) || asked->wiped,
 		.called = called,
 		.patient = true};
 	struct glk_seat *seat = asked->seat;
@@ -299,7 +300,8 @@ static GLK_COLD int serve_long(struct glk_cache *cache, const struct asked *aske
 	else if (asked->tag)
 		err = serve_tag(cache, &request, asked->tag, seat, ret_addr);
 	else
-		err = serve(cache, &request, seat, asked->behind ? NULL : row, ret_addr);
+		err = serve(cache, &request, seat,
+			asked->behind || asked->wiped ? NULL : row, ret_addr);
 	if (err && request.asks) {
 		glk_plan_leave(cache);
 		glk_unlock(&cache->lock);
@@ -366,10 +368,15 @@ static inline int serve_asked(struct glk_cache *cache, const struct asked *asked
 	return 0;
 }
 
+void glk_cache_guard_held(struct glk_cache *cache, bool every)
+{
+	glk_quick_divert(cache, GLK_DIVERT_GUARD, every);
+}
+
 void glk_cache_guard(struct glk_cache *cache, bool every)
 {
 	glk_lock(&cache->lock);
-	glk_quick_divert(cache, GLK_DIVERT_GUARD, every);
+	glk_cache_guard_held(cache, every);
 	glk_unlock(&cache->lock);
 }
 
@@ -395,29 +402,37 @@ static GLK_COLD int serve_guarded(struct glk_cache *cache,
 	const struct glk_guard_ops *guard, struct asked *asked, bool plain,
 	uint64_t *ret_addr)
 {
-	bool wants;
+	bool may = !asked->session && !asked->capture && !asked->flags;
+	bool wants, clears;
 	int err;
 
+	clears = !asked->session && !asked->capture &&
+		!(asked->flags & GLAKE_ALLOC_MANAGED) && guard->clears(cache, asked->tag);
+	asked->wiped = guard->wipes(cache);
 	if (plain)
 		asked->sampled = guard->samples(cache, asked->size);
-	if (plain)
-		asked->behind = guard->behind(cache, asked->size, asked->sampled);
+	if (may)
+		asked->behind =
+			guard->behind(cache, asked->tag, asked->size, asked->sampled);
 	wants = asked->sampled || asked->behind;
-	if (wants && !asked->sampled &&
+	if (plain && wants && !asked->sampled &&
 		guard->again(cache, asked->size, asked->id, ret_addr))
 		return 0;
-	err = serve_try(cache, asked, plain && !wants, ret_addr);
+	err = serve_try(cache, asked, plain && !wants && !asked->wiped, ret_addr);
 	if (err == -ENOMEM && guard->yield(cache) && wants)
 		err = serve_try(cache, asked, false, ret_addr);
-	if (!err && wants)
-		guard->born(cache, *ret_addr, asked->handle);
+	if (!err && (wants || clears))
+		guard->born(cache, *ret_addr, asked->handle, wants, clears);
 	if (!err || (err != -ENOMEM && !asked->sampled))
 		return err;
 	if (wants)
 		guard->without(cache);
 	asked->behind = 0;
 	asked->sampled = GLK_SAMPLING_NOT;
-	return serve_asked(cache, asked, plain, ret_addr);
+	err = serve_asked(cache, asked, plain && !asked->wiped, ret_addr);
+	if (!err && clears)
+		guard->born(cache, *ret_addr, asked->handle, false, true);
+	return err;
 }
 
 int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *stream,

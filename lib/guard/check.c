@@ -387,13 +387,18 @@ static int look_at_arena(struct batch *b, struct glk_arena *arena, uint64_t seri
 
 static int look_at_all(struct batch *b, uint64_t serial, struct glake_checked *ret)
 {
-	struct glk_arena *sampled = glk_cache_sampled(b->g->cache);
+	struct glk_arena *sampled = glk_cache_sampled(b->g->cache), *arena;
+	struct glk_tag_guard *tag;
 	int err = make_table(b->g);
 
 	if (!err)
 		err = look_at_arena(b, &b->g->cache->arena, serial, ret);
 	if (!err && sampled)
 		err = look_at_arena(b, sampled, serial, ret);
+	for (int i = 0; !err && (tag = glk_cache_tag_guard_at(b->g->cache, i, &arena));
+		i++)
+		if (glk_load_relaxed(&tag->records))
+			err = look_at_arena(b, arena, serial, ret);
 	return err;
 }
 
@@ -416,6 +421,8 @@ static int look(
 	ret->unchecked += g->unchecked;
 	ret->unguarded += glk_load_relaxed(&g->unguarded);
 	ret->findings += g->found;
+	ret->cleared += glk_load_relaxed(&g->cleared);
+	ret->uncleared += glk_load_relaxed(&g->uncleared);
 	glk_unlock(&g->lock);
 	if (b)
 		glk_region_free(b, sizeof(*b));

@@ -32,9 +32,19 @@ static bool is_for(const struct glk_cache *cache, uint64_t size, uint64_t most)
 	return size <= most && cache->conf->pool_managed == GLK_POOL_MANAGED_NO;
 }
 
-static uint64_t behind(struct glk_cache *cache, uint64_t size, bool sampled)
+/* The mode of blocks with a tag, or with none. */
+static int mode_of(struct glk_cache *cache, uint32_t tag)
 {
-	int mode = glk_load_relaxed(&glk_guard_of(cache)->mode);
+	const struct glk_tag_guard *t = tag ? glk_cache_tag_guard(cache, tag) : NULL;
+
+	if (!tag)
+		return glk_load_relaxed(&glk_guard_of(cache)->mode);
+	return t ? glk_load_relaxed(&t->mode) : GLK_GUARD_OFF;
+}
+
+static uint64_t behind(struct glk_cache *cache, uint32_t tag, uint64_t size, bool sampled)
+{
+	int mode = mode_of(cache, tag);
 
 	if (sampled)
 		return cache->conf->guard_tail;
@@ -46,6 +56,16 @@ static uint64_t behind(struct glk_cache *cache, uint64_t size, bool sampled)
 static uint64_t rate(const struct glk_cache *cache)
 {
 	return glk_load_relaxed(&glk_guard_of(cache)->rate);
+}
+
+/* Whether no request may be served by a bin. */
+static bool sees_every(struct glk_guard *g)
+{
+	int mode = glk_load_relaxed(&g->mode);
+
+	return mode >= GLK_GUARD_CANARY ||
+		(mode == GLK_GUARD_SAMPLE && glk_load_relaxed(&g->rate) == 1) ||
+		glk_load_relaxed(&g->level) >= 2 || glk_load_relaxed(&g->left);
 }
 
 /* Whether another block is to be sampled. */
@@ -69,7 +89,7 @@ static void tick(struct glk_cache *cache)
 
 	if (!g->shared && glk_load_relaxed(&g->mode) == GLK_GUARD_SAMPLE &&
 		rate(cache) > 1)
-		glk_cache_guard(cache, is_due(cache, &sum));
+		glk_cache_guard(cache, is_due(cache, &sum) || sees_every(g));
 }
 
 static enum glk_sampling samples(struct glk_cache *cache, uint64_t size)
@@ -86,8 +106,87 @@ static enum glk_sampling samples(struct glk_cache *cache, uint64_t size)
 	glk_store_relaxed(&g->blocks_then, sum.allocs);
 	glk_store_relaxed(&g->bytes_then, sum.total_given);
 	if (rate(cache) > 1)
-		glk_cache_guard(cache, false);
+		glk_cache_guard(cache, sees_every(g));
 	return GLK_SAMPLING_BY_TURNS;
+}
+
+/* ---- What is cleared ---- */
+
+static int level_of(struct glk_cache *cache, const struct glk_tag_guard *tag)
+{
+	int own = tag ? glk_load_relaxed(&tag->level) : 0;
+
+	return own ? own - 1 : glk_load_relaxed(&glk_guard_of(cache)->level);
+}
+
+static bool clears(struct glk_cache *cache, uint32_t tag)
+{
+	const struct glk_tag_guard *t = tag ? glk_cache_tag_guard(cache, tag) : NULL;
+	int level = level_of(cache, t);
+
+	/* what was in the pages of one that left was not cleared */
+	return level == 3 || (level && t) || glk_load_relaxed(&glk_guard_of(cache)->left);
+}
+
+bool glk_guard_shares(struct glk_cache *cache, bool owners)
+{
+	struct glk_guard *g = glk_guard_of(cache);
+	int level = glk_guard_ops(cache) ? level_of(cache, NULL) : 0;
+
+	if (level < 2 && !(level && owners))
+		return false;
+	/* and before whoever has them next */
+	if (!glk_load_relaxed(&g->left)) {
+		glk_store_relaxed(&g->left, true);
+		glk_cache_guard(cache, true);
+	}
+	return true;
+}
+
+static bool wipes(struct glk_cache *cache)
+{
+	return level_of(cache, NULL) >= 2;
+}
+
+int glk_guard_clear(struct glk_cache *cache, uint64_t addr, uint64_t bytes,
+	struct CUstream_st *stream)
+{
+	int err = cache->drv->ops->fill(
+		cache->drv, addr, 0, bytes / sizeof(uint32_t), stream);
+
+	if (!err)
+		glk_add_relaxed(&glk_guard_of(cache)->cleared, bytes);
+	return err;
+}
+
+/* One that is freed, of a level that says so: on the stream of the free, or behind that on the stream of guard. */
+static void wipe(struct glk_guard *g, struct glk_extent *e, uint32_t on,
+	struct CUstream_st *stream, uint64_t bytes, uint32_t *behind)
+{
+	struct glk_cache *cache = g->cache;
+	uint64_t addr = glk_load_relaxed(&e->addr);
+	uint64_t serial = glk_guard_serial(g, *behind);
+	int err;
+
+	if (glk_extent_lacks(e))
+		return;
+	if (on && glk_guard_may_queue(cache, stream) &&
+		!glk_guarded_order(cache, e, on, serial, on)) {
+		err = glk_guard_clear(cache, addr, bytes, stream);
+		goto out;
+	}
+	err = glk_guard_stream(g);
+	if (!err && !g->behind)
+		err = glk_stream_get(&cache->streams, g->work.stream, NULL, &g->behind);
+	if (!err)
+		err = glk_guarded_order(cache, e, *behind, serial, g->behind);
+	if (!err)
+		err = glk_guard_clear(cache, addr, bytes, g->work.stream);
+	if (!err)
+		*behind = g->behind;
+out:
+	if (err)
+		glk_add_relaxed(&g->uncleared, 1);
 }
 
 /* ---- Birth ---- */
@@ -117,7 +216,10 @@ static bool arm(struct glk_guard *g, struct glk_arena *arena, struct glk_extent 
 	struct glk_guard_record *record = glk_guard_record(g, arena, e);
 	uint64_t asked = glk_extent_asked(e), behind = e->size - asked;
 	uint64_t addr = glk_load_relaxed(&e->addr);
-	bool sampled = arena != &g->cache->arena;
+	bool sampled = arena == glk_cache_sampled(g->cache);
+	bool tagged = !sampled && arena != &g->cache->arena;
+	int mode = tagged ? glk_load_relaxed(&glk_arena_tag_guard(arena)->mode)
+			  : glk_load_relaxed(&g->mode);
 	uint32_t canary, front = 0;
 	uint64_t body = 0;
 	int err = 0;
@@ -133,7 +235,7 @@ static bool arm(struct glk_guard *g, struct glk_arena *arena, struct glk_extent 
 	if (!record || (!canary && !sampled) || glk_extent_lacks(e))
 		return false;
 	glk_lock(&g->lock);
-	if (glk_load_relaxed(&g->mode) >= GLK_GUARD_POISON)
+	if (mode >= GLK_GUARD_POISON)
 		body = asked;
 	if (canary || front || body)
 		err = glk_guard_ready(g);
@@ -185,7 +287,8 @@ static bool again(struct glk_cache *cache, uint64_t size, uint32_t on, uint64_t 
 	return e;
 }
 
-static void born(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
+static void born(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
+	bool guarded, bool to_clear)
 {
 	const struct glk_range *range = glk_cache_range(cache, addr);
 	struct glk_arena *arena = range ? glk_arena_of(range) : NULL;
@@ -195,13 +298,18 @@ static void born(struct glk_cache *cache, uint64_t addr, struct CUstream_st *str
 	bool armed = false;
 
 	/* one that lies on the host is of another arena, and nobody may move it meanwhile */
-	if (arena && (arena == &cache->arena || arena == glk_cache_sampled(cache)))
+	if (arena &&
+		(arena == &cache->arena || arena == glk_cache_sampled(cache) ||
+			glk_arena_tag_guard(arena)))
 		e = glk_lookup_hold(range, addr);
-	if (e) {
+	if (e && to_clear && !glk_extent_lacks(e) &&
+		glk_guard_clear(cache, addr, e->size, stream))
+		glk_add_relaxed(&g->uncleared, 1);
+	if (e && guarded)
 		armed = arm(g, arena, e, stream);
+	if (e)
 		glk_word_let_go(&e->word);
-	}
-	if (!armed) {
+	if (guarded && !armed) {
 		glk_add_relaxed(&g->unguarded, 1);
 		glk_error_back(&why);
 	}
@@ -282,22 +390,32 @@ static bool note(struct glk_guard *g, struct glk_guard_record *record,
 }
 
 static bool freed(struct glk_cache *cache, struct glk_extent *e, uint32_t on,
-	struct CUstream_st *stream)
+	struct CUstream_st *stream, uint32_t *behind)
 {
 	struct glk_guard *g = glk_guard_of(cache);
 	struct glk_arena *arena =
 		glk_arena_of(glk_cache_range(cache, glk_load_relaxed(&e->addr)));
 	struct glk_guard_record *record = glk_guard_record(g, arena, e);
 	struct glake_error why = glk_thread_current->error;
-	bool common = arena == &cache->arena, keeps;
+	bool common = arena == &cache->arena, keeps = false, guarded, wiped;
+	const struct glk_tag_guard *tag = glk_arena_tag_guard(arena);
+	int level = level_of(cache, tag);
 
-	if (!record || !glk_load_relaxed(&record->guarded))
+	guarded = record && glk_load_relaxed(&record->guarded);
+	wiped = level >= 2 || (level && tag);
+	if (!guarded && !wiped)
 		return false;
 	glk_lock(&g->lock);
-	glk_store_relaxed(&record->guarded, false);
-	keeps = note(g, record, e, on, stream, common);
+	if (guarded) {
+		glk_store_relaxed(&record->guarded, false);
+		keeps = note(g, record, e, on, stream, common);
+	}
+	/* of one that is kept the canary stays, and what was filled is wiped */
+	if (wiped && !(keeps && glk_guard_gone(g, g->freed - 1)->filled))
+		wipe(g, e, on, stream,
+			keeps ? glk_extent_asked(e) & ~UINT64_C(3) : e->size, behind);
 	glk_unlock(&g->lock);
-	if (!common)
+	if (guarded && arena == glk_cache_sampled(cache))
 		glk_sub_relaxed(&g->samples, 1);
 	glk_error_back(&why);
 	return keeps;
@@ -306,6 +424,7 @@ static bool freed(struct glk_cache *cache, struct glk_extent *e, uint32_t on,
 static void left(struct glk_arena *arena, const struct glk_extent *e)
 {
 	struct glk_guard *g = glk_guard_of(arena->gpu);
+	const struct glk_tag_guard *tag = glk_arena_tag_guard(arena);
 	struct glk_guard_record *record = glk_guard_record(g, arena, e);
 
 	if (record && glk_load_relaxed(&record->guarded) &&
@@ -313,6 +432,11 @@ static void left(struct glk_arena *arena, const struct glk_extent *e)
 		glk_store_relaxed(&record->canary, 0);
 		record->front = 0;
 		glk_add_relaxed(&g->unguarded, 1);
+	}
+	if ((level_of(arena->gpu, tag) >= 2 || (tag && level_of(arena->gpu, tag))) &&
+		!glk_load_relaxed(&g->left)) {
+		glk_store_relaxed(&g->left, true);
+		glk_cache_guard_held(arena->gpu, true);
 	}
 }
 
@@ -349,6 +473,8 @@ static void refused(struct glk_cache *cache, uint64_t addr)
 static const struct glk_guard_ops ops = {
 	.behind = behind,
 	.samples = samples,
+	.clears = clears,
+	.wipes = wipes,
 	.tick = tick,
 	.again = again,
 	.born = born,
@@ -423,14 +549,54 @@ int glk_guard_set(struct glk_cache *cache, int mode, uint64_t every)
 		glk_warn(
 			"no block of GPU %d is sampled: an illegal access would end all programs that share it by MPS",
 			cache->device);
-	glk_cache_guard(cache,
-		mode >= GLK_GUARD_CANARY || (mode == GLK_GUARD_SAMPLE && every == 1));
+	glk_cache_guard(cache, sees_every(glk_guard_of(cache)));
+	return 0;
+}
+
+int glk_guard_level(struct glk_cache *cache, int level)
+{
+	int err = 0;
+
+	if (!level && !glk_guard_ops(cache))
+		return 0;
+	if (!glk_guard_ops(cache))
+		err = make(cache);
+	if (err)
+		return err;
+	glk_store_relaxed(&glk_guard_of(cache)->level, level);
+	glk_cache_guard(cache, sees_every(glk_guard_of(cache)));
+	return 0;
+}
+
+int glk_guard_tag(struct glk_cache *cache, uint32_t id, int level, int mode)
+{
+	struct glk_tag_guard *tag = glk_cache_tag_guard(cache, id);
+	struct glk_guard_record *records;
+	int err = 0;
+
+	if (!glk_guard_ops(cache))
+		err = make(cache);
+	if (err)
+		return err;
+	if (mode > GLK_GUARD_OFF && !glk_load_relaxed(&tag->records)) {
+		records = glk_region_new(records_bytes(cache));
+		if (!records)
+			return -ENOMEM;
+		/* pairs with: the acquire in glk_guard_record */
+		glk_store_release(&tag->records, records);
+	}
+	if (level >= 0)
+		glk_store_relaxed(&tag->level, level + 1);
+	if (mode >= 0)
+		glk_store_relaxed(&tag->mode, mode);
 	return 0;
 }
 
 void glk_guard_fini(struct glk_cache *cache)
 {
 	struct glk_guard *g = glk_guard_of(cache);
+	struct glk_tag_guard *tag;
+	struct glk_arena *arena;
 
 	if (!g)
 		return;
@@ -445,6 +611,12 @@ void glk_guard_fini(struct glk_cache *cache)
 	cache->guarding = NULL;
 	glk_region_free(g->records, records_bytes(cache));
 	glk_region_free(g->sampled, records_bytes(cache));
+	for (int i = 0; (tag = glk_cache_tag_guard_at(cache, i, &arena)); i++) {
+		if (glk_load_relaxed(&tag->records))
+			glk_region_free(
+				glk_load_relaxed(&tag->records), records_bytes(cache));
+		glk_store_relaxed(&tag->records, NULL);
+	}
 	glk_region_free(g, sizeof(*g));
 }
 

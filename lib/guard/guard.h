@@ -34,6 +34,14 @@ struct glk_guard;
 /* The mode of blocks that are asked for from now on, and guard.rate. 0, or -ENOMEM. By one thread at a time for each
  * GPU. */
 int glk_guard_set(struct glk_cache *cache, int mode, uint64_t rate);
+/* security.level, or of a tag that is open its own and its guard.mode; less than 0: as it was. 0 or -ENOMEM. Likewise. */
+int glk_guard_level(struct glk_cache *cache, int level);
+int glk_guard_tag(struct glk_cache *cache, uint32_t tag, int level, int mode);
+/* Whether pages that are shared by owners, or with `owners` false by none that are known, are cleared before each has them. */
+bool glk_guard_shares(struct glk_cache *cache, bool owners);
+/* Fills with zeros, on a stream. 0 or the driver's error. */
+int glk_guard_clear(struct glk_cache *cache, uint64_t addr, uint64_t bytes,
+	struct CUstream_st *stream);
 /* Before the cache ends, when the GPU is idle. */
 void glk_guard_fini(struct glk_cache *cache);
 

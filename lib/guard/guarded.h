@@ -76,7 +76,10 @@ struct glk_guard_work {
 
 struct glk_guard {
 	struct glk_cache *cache;
-	glk_atomic(int) mode;
+	glk_atomic(int) mode, level;
+	glk_atomic(bool) left; /* contents of some block have left its pages */
+	glk_atomic(uint64_t) cleared,
+		uncleared; /* bytes; and blocks that were freed without */
 	glk_atomic(uint64_t) rate;
 	uint32_t secret;
 	bool shared; /* by MPS */
@@ -122,13 +125,20 @@ static inline struct glk_guard *glk_guard_of(const struct glk_cache *cache)
 
 /* Of an extent of an arena; NULL: there is none. */
 static inline struct glk_guard_record *glk_guard_record(
-	struct glk_guard *g, const struct glk_arena *arena, const struct glk_extent *e)
+	struct glk_guard *g, struct glk_arena *arena, const struct glk_extent *e)
 {
+	struct glk_guard_record *of_tag;
+	struct glk_tag_guard *tag;
 	uint32_t id = glk_extent_id(&arena->map, e);
 
 	if (arena == &g->cache->arena)
 		return &g->records[id];
-	return arena == glk_cache_sampled(g->cache) ? &g->sampled[id] : NULL;
+	if (arena == glk_cache_sampled(g->cache))
+		return &g->sampled[id];
+	tag = glk_arena_tag_guard(arena);
+	/* pairs with: the release in glk_guard_tag */
+	of_tag = tag ? glk_load_acquire(&tag->records) : NULL;
+	return of_tag ? &of_tag[id] : NULL;
 }
 
 /* Of a stream, by its number. */

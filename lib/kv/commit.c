@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/parse.h"
+#include "guard/guard.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -131,6 +132,18 @@ void glk_kv_note_commit(struct glake_kv *kv, uint64_t bytes)
 	kv->pages += bytes / kv->shape.page;
 }
 
+int glk_kv_clear(struct glake_kv *kv, size_t count, struct CUstream_st *stream)
+{
+	int err = 0;
+
+	if (!glk_guard_shares(kv->cache, kv->domains))
+		return 0;
+	for (size_t i = 0; i < count && !err; i++)
+		err = glk_guard_clear(kv->cache, kv->base + kv->portion[i].offset,
+			kv->portion[i].bytes, stream);
+	return err;
+}
+
 int glk_kv_commit(
 	struct glake_kv *kv, size_t count, struct CUstream_st *stream, bool insists)
 {
@@ -142,6 +155,8 @@ int glk_kv_commit(
 	glk_unlock(&kv->lock);
 	err = glk_elastic_commit(
 		kv->cache, kv->base, kv->portion, count, stream, insists, &wants);
+	if (!err)
+		glk_kv_clear(kv, count, stream);
 	glk_lock(&kv->lock);
 	kv->wants = err == -ENOMEM ? wants : 0;
 	if (!err)

@@ -539,6 +539,15 @@ static int begin(struct glake_kv *kv, uint32_t tokens, uint64_t domain,
 	glk_lock(&kv->lock);
 	glk_kv_change_begin(kv, GLK_KV_ALL);
 	err = glk_kv_find_slot(kv, &slot);
+	kv->domains |= domain != 0;
+	/* a slot whose pages stay has what was in them */
+	for (uint32_t i = 0; i < kv->shape.groups && !err && kv->shape.single; i++) {
+		struct glk_kv_run run = *glk_kv_run_at(kv, slot, i);
+
+		kv->portion[0] = glk_kv_portion(kv, slot, i, run);
+		if (run.first < run.end)
+			err = glk_kv_clear(kv, 1, stream);
+	}
 	count = err ? 0 : glk_kv_add_missing(kv, slot, 0, 0); /* its states */
 	if (count)
 		err = glk_kv_commit(kv, count, stream, true);

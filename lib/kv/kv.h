@@ -89,6 +89,7 @@ struct glake_kv {
 	struct glk_lock lock;
 	pthread_cond_t settled; /* nobody changes what is committed */
 	struct glk_kv_shape shape;
+	bool domains; /* a sequence of it has one that is not 0 */
 	uint64_t base;
 	struct glk_kv_sequence *sequence;
 	struct glk_kv_run *run;	     /* by slot and group */
@@ -174,6 +175,9 @@ int glk_kv_commit(
 int glk_kv_may_commit(const struct glake_kv *kv, size_t count, uint64_t *ret_bytes);
 void glk_kv_note_commit(struct glake_kv *kv, uint64_t bytes);
 int glk_kv_decommit(struct glake_kv *kv, size_t count, struct CUstream_st *stream);
+/* Of so many portions that were committed: what was in their pages is cleared where security.level says so. 0 or the driver's
+ * error. */
+int glk_kv_clear(struct glake_kv *kv, size_t count, struct CUstream_st *stream);
 /* By who changes what is committed, likewise: portions go to the host, with `sealed` the pages that are, which stay
  * otherwise; and come back. 0, or an error after which some of them may have moved. */
 int glk_kv_send(

@@ -59,11 +59,18 @@ static struct glk_tag *entry_of(struct glk_cache *cache, uint32_t id)
 	return tags && number && number <= GLAKE_TAGS_MAX ? &tags->at[number] : NULL;
 }
 
-struct glk_tag *glk_tag_find(struct glk_cache *cache, uint32_t id)
+static struct glk_tag *known(struct glk_cache *cache, uint32_t id)
 {
 	struct glk_tag *tag = entry_of(cache, id);
 
-	if (tag && glk_load_relaxed(&tag->id) == id)
+	return tag && glk_load_relaxed(&tag->id) == id ? tag : NULL;
+}
+
+struct glk_tag *glk_tag_find(struct glk_cache *cache, uint32_t id)
+{
+	struct glk_tag *tag = known(cache, id);
+
+	if (tag)
 		return tag;
 	glk_error(-ESTALE, GLAKE_ERROR_STALE, "0x%" PRIx32 " is no open tag", id);
 	return NULL;
@@ -78,6 +85,8 @@ int glk_cache_tag_open(struct glk_cache *cache, uint32_t id)
 	if (!err) {
 		glk_store_relaxed(&entry_of(cache, id)->id, id);
 		entry_of(cache, id)->limit = (struct glk_limit){0};
+		glk_store_relaxed(&entry_of(cache, id)->guard.level, 0);
+		glk_store_relaxed(&entry_of(cache, id)->guard.mode, 0);
 	}
 	glk_unlock(&cache->lock);
 	return err;
@@ -140,6 +149,28 @@ int glk_cache_tag_limit(struct glk_cache *cache, uint32_t id, uint64_t bytes)
 		tag->limit.most = bytes;
 	glk_unlock(&cache->lock);
 	return tag ? 0 : -ESTALE;
+}
+
+struct glk_tag_guard *glk_cache_tag_guard(struct glk_cache *cache, uint32_t id)
+{
+	struct glk_tag *tag = known(cache, id);
+
+	return tag ? &tag->guard : NULL;
+}
+
+struct glk_tag_guard *glk_cache_tag_guard_at(
+	struct glk_cache *cache, int number, struct glk_arena **ret_arena)
+{
+	struct glk_tags *tags = glk_tags(cache);
+
+	if (tags && number <= GLAKE_TAGS_MAX)
+		*ret_arena = &tags->at[number].arena;
+	return tags && number <= GLAKE_TAGS_MAX ? &tags->at[number].guard : NULL;
+}
+
+struct glk_tag_guard *glk_arena_tag_guard(struct glk_arena *arena)
+{
+	return arena->ops == &glk_arena_tag ? &glk_tag_of(arena)->guard : NULL;
 }
 
 /* The arena of an entry, made at its first use. */

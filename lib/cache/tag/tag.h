@@ -23,6 +23,7 @@ struct glk_tag {
 	glk_atomic(uint32_t) id; /* of the tag that it serves; 0: none */
 	uint64_t blocks, live;	 /* given out and not freed; bytes asked for */
 	struct glk_limit limit;
+	struct glk_tag_guard guard;
 };
 
 struct glk_tags {

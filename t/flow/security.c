@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What security.level clears: what was in a block is in none that comes after it, on whatever way that has its memory. */
+#include "guarded.h"
+
+static const char *const levels[][2] = {{"security.level=0", NULL},
+	{"security.level=1", NULL}, {"security.level=2", NULL},
+	{"security.level=3", NULL}};
+
+/* What was written to a block last: a byte that no other block had. */
+static unsigned char secret = 1;
+
+static size_t secrets(const void *p, size_t size)
+{
+	const unsigned char *c = p;
+	size_t found = 0;
+
+	for (size_t i = 0; i < size; i++)
+		found += c[i] == secret;
+	return found;
+}
+
+/* A block with a secret in it, and what waits for its stream. */
+static void *kept(struct glake *ctx, size_t size, struct CUstream_st *stream)
+{
+	void *p = flow_alloc(ctx, size, stream);
+
+	if (!p)
+		tap_bail("no block");
+	secret = (unsigned char)(secret % 0xbe + 1);
+	memset(p, secret, size);
+	return p;
+}
+
+/* Of a size, which is asked for again at once, and from the same memory as smaller ones. */
+static size_t found_after(struct glake *ctx, size_t size, struct CUstream_st *stream)
+{
+	size_t found = 0, least = size < 8 * MIB ? 512 : MIB;
+	void *p[8];
+
+	for (int i = 0; i < 8; i++) {
+		p[i] = flow_alloc(ctx, size, stream);
+		glake_soft_stream_sync(ctx, 0, NULL);
+		found += secrets(p[i], size);
+	}
+	for (int i = 0; i < 8; i++)
+		glake_free(ctx, p[i], stream);
+	for (int i = 0; i < 8; i++) {
+		p[i] = flow_alloc(ctx, least << (i % 3), stream);
+		glake_soft_stream_sync(ctx, 0, NULL);
+		found += secrets(p[i], least << (i % 3));
+	}
+	for (int i = 0; i < 8; i++)
+		glake_free(ctx, p[i], stream);
+	return found;
+}
+
+static void at_free(int level, size_t size)
+{
+	struct glake *ctx = open_with(levels[level]);
+	struct CUstream_st *one, *two;
+	struct CUevent_st *event;
+	struct glake_checked c;
+	void *p;
+
+	if (glake_stream_new(ctx, 0, &one) || glake_stream_new(ctx, 0, &two) ||
+		glake_event_new(ctx, 0, &event))
+		tap_bail("no streams");
+	glake_free(ctx, kept(ctx, size, NULL), NULL);
+	ok((found_after(ctx, size, NULL) == 0) == (level >= 2),
+		"level %d, %zu bytes: what was freed is cleared with 2", level, size);
+	p = kept(ctx, size, one);
+	is_int(glake_use(ctx, p, two), 0, "another stream uses one");
+	glake_free(ctx, p, one);
+	is_int((int64_t)found_after(ctx, size, two) * (level >= 2), 0,
+		"  it finds nothing");
+	p = kept(ctx, size, one);
+	is_int(glake_event_record(ctx, 0, event, two), 0, "an event");
+	is_int(glake_free_after(ctx, p, &event, 1), 0, "one is freed behind it");
+	is_int((int64_t)found_after(ctx, size, one) * (level >= 2), 0,
+		"  nothing is found");
+	p = kept(ctx, size, one);
+	is_int(glake_free_after(ctx, p, NULL, 0), 0, "or behind none");
+	is_int((int64_t)found_after(ctx, size, one) * (level >= 2), 0, "  likewise");
+	c = checked(ctx, 0);
+	ok((c.cleared > 0) == (level >= 2) && !c.uncleared, "%d MiB were cleared",
+		(int)(c.cleared >> 20));
+	is_int(glake_event_free(ctx, 0, event), 0, "the event ends");
+	is_int(glake_stream_free(ctx, 0, one), 0, "a stream ends");
+	is_int(glake_stream_free(ctx, 0, two), 0, "and the other one");
+	flow_close(ctx, 0);
+}
+
+/* Blocks of two tags and of none. */
+static void owners(int level)
+{
+	struct glake *ctx = open_with(levels[level]);
+	uint32_t one, two;
+
+	if (glake_tag_open(ctx, "one", &one) || glake_tag_open(ctx, "two", &two))
+		tap_bail("no tags");
+	for (size_t size = 1000; size < 10 * MIB; size *= 100) {
+		glake_tag_set(ctx, one, NULL);
+		glake_free(ctx, kept(ctx, size, NULL), NULL);
+		glake_tag_set(ctx, two, NULL);
+		is_int((int64_t)found_after(ctx, size, NULL), 0,
+			"another tag finds nothing");
+		glake_free(ctx, kept(ctx, size, NULL), NULL);
+		glake_tag_set(ctx, 0, NULL);
+		is_int((int64_t)found_after(ctx, size, NULL), 0, "nor does none");
+		glake_free(ctx, kept(ctx, size, NULL), NULL);
+		glake_trim(ctx, 0, SIZE_MAX, NULL);
+		glake_tag_set(ctx, one, NULL);
+		is_int((int64_t)found_after(ctx, size, NULL), 0, "nor a tag of that");
+		glake_tag_set(ctx, 0, NULL);
+	}
+	is_int(glake_tag_close(ctx, one), 0, "closed");
+	is_int(glake_tag_close(ctx, two), 0, "both");
+	flow_close(ctx, 0);
+}
+
+/* Nothing is done where nothing changes its owner. */
+static void nothing(void)
+{
+	struct glake *ctx = open_with(levels[1]);
+
+	for (int i = 0; i < 100; i++)
+		glake_free(ctx, given(ctx, 1000), NULL);
+	ok(flow_stats(ctx, 0).hits >= 90, "requests hit with level 1");
+	is_int((int64_t)checked(ctx, 0).cleared, 0, "  and nothing is cleared");
+	flow_close(ctx, 0);
+}
+
+/* Pages that contents have left go to others. */
+static void leaves(int level)
+{
+	struct glake *ctx = open_with(levels[level]);
+	uint32_t tag;
+	char *p, *q;
+
+	if (glake_tag_open(ctx, "one", &tag))
+		tap_bail("no tag");
+	glake_tag_set(ctx, level == 1 ? tag : 0, NULL);
+	p = kept(ctx, 4 * MIB, NULL);
+	glake_tag_set(ctx, 0, NULL);
+	is_int(glake_spill(ctx, p, NULL), 0, "a block goes to the host");
+	q = given(ctx, 4 * MIB);
+	glake_soft_stream_sync(ctx, 0, NULL);
+	is_int((int64_t)secrets(q, 4 * MIB), 0, "  whoever has its pages finds nothing");
+	is_int(glake_fetch(ctx, p, NULL), 0, "it comes back");
+	glake_soft_stream_sync(ctx, 0, NULL);
+	is_int((int64_t)secrets(p, 4 * MIB), 4 * MIB, "  with what was in it");
+	glake_free(ctx, p, NULL);
+	glake_free(ctx, q, NULL);
+	is_int(glake_tag_close(ctx, tag), 0, "closed");
+	flow_close(ctx, 0);
+}
+
+/* With 3 also what nobody has freed is cleared: the pages come with what the driver left in them. */
+static void before_use(void)
+{
+	struct glake *ctx = open_with(levels[3]);
+	char *p = given(ctx, 3 * MIB);
+
+	is_int((int64_t)checked(ctx, 0).cleared, 3 * MIB,
+		"with 3 a new block is cleared");
+	glake_free(ctx, p, NULL);
+	is_int((int64_t)checked(ctx, 0).cleared, 6 * MIB, "  and when it is freed");
+	flow_close(ctx, 0);
+}
+
+static void captured(void)
+{
+	struct glake *ctx = open_with(levels[2]);
+	struct CUstream_st *one;
+	uint32_t graph;
+	void *p;
+
+	if (glake_stream_new(ctx, 0, &one))
+		tap_bail("no stream");
+	p = kept(ctx, 1000, one);
+	is_int(glake_soft_capture_begin(ctx, 0, one), 0, "a stream captures");
+	is_int(glake_free(ctx, p, one), 0, "a block is freed in it");
+	is_int(glake_soft_capture_end(ctx, 0, one, &graph), 0, "it ends");
+	is_int(glake_soft_graph_free(ctx, graph), 0, "  and its graph");
+	is_int((int64_t)checked(ctx, 0).uncleared, 1, "it is counted as not cleared");
+	is_int(glake_stream_free(ctx, 0, one), 0, "the stream ends");
+	flow_close(ctx, 0);
+}
+
+/* A tag has a level and a mode of its own. */
+static void of_tag(void)
+{
+	struct glake *ctx = open_with(NULL);
+	struct glake_finding f;
+	uint32_t tag;
+	char *p, *q;
+
+	if (glake_tag_open(ctx, "one", &tag))
+		tap_bail("no tag");
+	is_int(glake_tag_guard_set(ctx, 0, tag, "canary", 2), 0, "canaries and level 2");
+	is_error(glake_tag_guard_set(ctx, 0, tag, "full", -1), -EINVAL, "INVAL");
+	is_error(glake_tag_guard_set(ctx, 0, tag, NULL, 4), -EINVAL, "INVAL");
+	is_error(glake_tag_guard_set(ctx, 9, tag, NULL, 1), -EINVAL, "INVAL");
+	is_error(glake_tag_guard_set(ctx, 0, tag + 1, NULL, 1), -ESTALE, "STALE");
+	q = given(ctx, 1000);
+	glake_tag_set(ctx, tag, NULL);
+	p = given(ctx, 1000);
+	is_int((int64_t)checked(ctx, 0).blocks, 1, "the block with the tag has one");
+	spoil(p + 1000, 3);
+	checked(ctx, -EIO);
+	f = finding(ctx, 0);
+	ok(f.kind == GLAKE_FINDING_OVERRUN && f.base == p && f.size == 1000 &&
+			f.bytes == 3,
+		"  which is looked at");
+	glake_free(ctx, p, NULL);
+	p = kept(ctx, 3000, NULL);
+	spoil(p + 3000, 1);
+	is_int(glake_free(ctx, p, NULL), 0, "another one is freed");
+	checked(ctx, -EIO);
+	f = finding(ctx, 1);
+	ok(f.base == p && f.freed_by, "  and was looked at then");
+	is_int(glake_tag_guard_set(ctx, 0, tag, "poison", -1), 0, "poison");
+	p = given(ctx, 3000);
+	ok(((unsigned char *)p)[1] == 0xff, "  comes filled");
+	glake_tag_set(ctx, 0, NULL);
+	is_int((int64_t)found_after(ctx, 3000, NULL), 0, "what was freed is cleared");
+	glake_free(ctx, p, NULL);
+	glake_free(ctx, q, NULL);
+	is_int(glake_tag_close(ctx, tag), 0, "closed");
+	is_int(glake_tag_open(ctx, "one", &tag), 0, "opened anew");
+	glake_tag_set(ctx, tag, NULL);
+	p = given(ctx, 1000);
+	glake_tag_set(ctx, 0, NULL);
+	is_int((int64_t)checked(ctx, 0).blocks, 0, "it has neither");
+	glake_free(ctx, p, NULL);
+	is_int(glake_tag_close(ctx, tag), 0, "closed");
+	flow_close(ctx, 0);
+}
+
+/* Canaries stay where they are, and what is kept is cleared. */
+static void with_canary(const char *mode)
+{
+	struct glake *ctx =
+		open_with((const char *const[]){mode, "security.level=2", NULL});
+	char *p = kept(ctx, 1000, NULL);
+
+	glake_free(ctx, p, NULL);
+	for (int i = 0; i < 3; i++) {
+		p = given(ctx, 1000);
+		glake_soft_stream_sync(ctx, 0, NULL);
+		is_int((int64_t)secrets(p, 1000), 0, mode);
+		memset(p, secret, 1000);
+		glake_free(ctx, p, NULL);
+	}
+	checked(ctx, 0);
+	is_int((int64_t)found_after(ctx, 5000, NULL), 0, "of another size too");
+	flow_close(ctx, 0);
+}
+
+/* Sequences of two domains, one after the other in a slot, and whoever has the pages when the cache has gone. */
+static void domains(int level, uint32_t flags)
+{
+	struct glake *ctx = open_with(levels[level]);
+	struct glake_kv_options options = {.sz = sizeof(options),
+		.slots = 2,
+		.tokens = 1024,
+		.lanes = 1,
+		.lane_bytes = 4096,
+		.flags = flags};
+	struct glake_kv_place place = {.sz = sizeof(place)};
+	struct glake_kv *kv;
+	uint32_t slot;
+
+	if (glake_kv_open(ctx, 0, &options, NULL, &kv) ||
+		glake_kv_place_get(kv, 0, &place))
+		tap_bail("no cache");
+	for (uint64_t domain = 1; domain < 4; domain++) {
+		is_int(glake_kv_new_in(kv, 1024, domain, NULL, &slot), 0, "a sequence");
+		is_int(glake_kv_grow(kv, slot, 1024, NULL), 0, "  grows");
+		glake_soft_stream_sync(ctx, 0, NULL);
+		is_int((int64_t)secrets((char *)place.base + slot * place.slot, 4 * MIB),
+			0, "  and finds nothing of the one before");
+		memset((char *)place.base + slot * place.slot, secret, 4 * MIB);
+		is_int(glake_kv_free(kv, slot, NULL), 0, "  it ends");
+	}
+	is_int(glake_kv_close(kv, NULL), 0, "the cache goes");
+	is_int((int64_t)found_after(ctx, 2 * MIB, NULL), 0, "nobody finds anything");
+	flow_close(ctx, 0);
+}
+
+int main(void)
+{
+	tap_plan_later();
+	glake_log_hook(hook, NULL, GLAKE_LOG_ERROR);
+	for (int level = 0; level < 4; level++) {
+		at_free(level, 1000);
+		at_free(level, 9 * MIB);
+	}
+	for (int level = 1; level < 4; level++) {
+		owners(level);
+		leaves(level);
+	}
+	for (int level = 1; level < 4; level++) {
+		domains(level, 0);
+		domains(level, GLAKE_KV_SINGLE);
+	}
+	nothing();
+	before_use();
+	captured();
+	of_tag();
+	with_canary("guard.mode=canary");
+	with_canary("guard.mode=poison");
+	with_canary("guard.mode=full");
+	return tap_done();
+}
