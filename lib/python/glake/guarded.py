@@ -74,6 +74,7 @@ def _frames(addresses):
 
 def _sentence(found):
     what = {"overrun": f"{found['bytes']} bytes were written behind it, from offset {found['offset']} on",
+            "underrun": f"{found['bytes']} bytes were written before it, from {found['offset']} before on",
             "after_free": f"{found['bytes']} bytes were written after its free, from offset {found['offset']} on",
             "double_free": "it was freed twice"}[found["kind"]]
     line = found["frames"][0] if found["frames"] else None
