@@ -239,6 +239,8 @@ static bool arm(struct glk_guard *g, struct glk_arena *arena, struct glk_extent 
 		body = asked;
 	if (canary || front || body)
 		err = glk_guard_ready(g);
+	if (!err && !glk_stream_key(stream) && !glk_guard_may_queue(g->cache, stream))
+		err = -EBUSY;
 	if (!err && front && !body)
 		err = glk_guard_write(g, addr, 0, 0, front, stream);
 	if (!err && (canary || body))
@@ -303,6 +305,9 @@ static void born(struct glk_cache *cache, uint64_t addr, struct CUstream_st *str
 			glk_arena_tag_guard(arena)))
 		e = glk_lookup_hold(range, addr);
 	if (e && to_clear && !glk_extent_lacks(e) &&
+		(glk_stream_key(stream) ? 0 : !glk_guard_may_queue(cache, stream)))
+		glk_add_relaxed(&g->uncleared, 1);
+	else if (e && to_clear && !glk_extent_lacks(e) &&
 		glk_guard_clear(cache, addr, e->size, stream))
 		glk_add_relaxed(&g->uncleared, 1);
 	if (e && guarded)
@@ -320,8 +325,16 @@ static void born(struct glk_cache *cache, uint64_t addr, struct CUstream_st *str
 bool glk_guard_may_queue(struct glk_cache *cache, struct CUstream_st *stream)
 {
 	struct glk_stream_facts facts;
+	bool may = true;
 
-	if (cache->drv->ops->stream_facts(cache->drv, cache->device, stream, &facts))
+	/* work on the legacy stream ends the captures of all blocking ones */
+	if (!glk_stream_key(stream)) {
+		glk_lock(&cache->lock);
+		may = !glk_clock_captures(&cache->streams);
+		glk_unlock(&cache->lock);
+	}
+	if (!may ||
+		cache->drv->ops->stream_facts(cache->drv, cache->device, stream, &facts))
 		return false;
 	return !facts.capture;
 }

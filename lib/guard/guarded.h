@@ -7,7 +7,7 @@
 #include "guard/pattern.h"
 
 /* Blocks that were freed last, of which some are kept: a ring. */
-#define GLK_GUARD_GONE 16384
+#define GLK_GUARD_GONE GLK_GUARD_LOOKS
 /* Ranges of a table that is looked at: what fits into a page of the GPU. */
 #define GLK_GUARD_TABLE ((UINT32_C(2) << 20) / sizeof(struct glk_guard_entry))
 

@@ -53,19 +53,26 @@ static void offer(struct glk_guard *g, uint64_t number)
 	*bucket = number + 1;
 }
 
+/* Blocks that are passed by before a request is served elsewhere, under the lock. */
+#define STEPS 64
+
 struct glk_extent *glk_guard_take(struct glk_guard *g, uint64_t size, uint32_t on)
 {
 	bool filled = glk_load_relaxed(&g->mode) >= GLK_GUARD_POISON;
 	uint64_t *link = bucket_of(g, size, on);
 
-	while (*link > g->kept_first) {
+	for (unsigned steps = 0; *link > g->kept_first && steps < STEPS; steps++) {
 		struct glk_guard_gone *k = glk_guard_gone(g, *link - 1);
 		struct glk_guard_record *record = k->record;
 		struct glk_extent *e = k->e;
 
-		if (!e || k->on != on || k->serial != glk_guard_serial(g, on) ||
-			k->was.asked != size || (filled && !k->filled) ||
-			glk_load_relaxed(&record->said)) {
+		/* what serves nobody any more is met once */
+		if (!e || k->serial != glk_guard_serial(g, k->on) ||
+			(filled && !k->filled) || glk_load_relaxed(&record->said)) {
+			*link = k->older;
+			continue;
+		}
+		if (k->on != on || k->was.asked != size) {
 			link = &k->older;
 			continue;
 		}

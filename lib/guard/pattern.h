@@ -71,8 +71,8 @@ struct glk_guard_look {
 	struct glk_guard_found body, canary;
 };
 
-/* A ring of them, in memory of the host. */
-#define GLK_GUARD_LOOKS 4096
+/* A ring of them, in memory of the host: as many as blocks are known that were freed, so that each of these can wait for one. */
+#define GLK_GUARD_LOOKS 16384
 
 /* So many of the ring, from one on. */
 struct glk_guard_run {

@@ -400,7 +400,8 @@ int glk_clock_order(
 int glk_clock_sync(struct glk_streams *streams, uint64_t set);
 /* The same for the work of a use and no other, as far as events tell it from what came later. */
 int glk_clock_sync_use(struct glk_streams *streams, const struct glk_use *use);
-/* 0, or -EBUSY with a record: a graph is being captured, as far as is known. */
+/* Whether a graph is being captured, as far as is known; and 0, or -EBUSY with a record, for that. */
+bool glk_clock_captures(struct glk_streams *streams);
 int glk_clock_uncaptured(struct glk_streams *streams);
 /* Waits for the whole GPU, for streams that nobody knows. Returns as above. */
 int glk_clock_sync_all(struct glk_streams *streams);

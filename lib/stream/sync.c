@@ -51,6 +51,11 @@ static int sync_device(struct glk_streams *streams, bool held)
 	return err;
 }
 
+bool glk_clock_captures(struct glk_streams *streams)
+{
+	return is_capturing(streams);
+}
+
 int glk_clock_uncaptured(struct glk_streams *streams)
 {
 	if (!is_capturing(streams))

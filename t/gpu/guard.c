@@ -174,7 +174,7 @@ static void agree(struct glake *ctx)
 	must(drv->ops->host_lock(drv, 0, shared, sizeof(*shared)), "no locked memory");
 	for (size_t s = 0; s < sizeof(sizes) / sizeof(*sizes); s++)
 		for (unsigned at = 0; at < 20; at++) {
-			struct glk_guard_look *look = &shared->look[4095];
+			struct glk_guard_look *look = &shared->look[GLK_GUARD_LOOKS - 1];
 			uint64_t addr = (uintptr_t)p + 512, body = sizes[s];
 			uint32_t canary = (uint32_t)(512 - body % 16) / (at % 4 + 1);
 			struct glk_guard_range r = {.addr = at % 3 ? addr : addr + body,
@@ -182,7 +182,7 @@ static void agree(struct glake *ctx)
 				.canary = canary,
 				.secret = 77 + at};
 			struct glk_guard_run run = {.looks = (uintptr_t)shared->look,
-				.first = 4095,
+				.first = GLK_GUARD_LOOKS - 1,
 				.count = 1,
 				.secret = 77 + at,
 				.parts = at % 3 ? 3 : 0};
