@@ -222,7 +222,7 @@ int glk_block_give_back(
 		glk_load_relaxed(&glk_quick_row_of(cache, bin)->handle) == name)
 		return glk_hit_put_turn(cache, e);
 	since = glk_times_due(&cache->times[GLK_TIMED_FREE]) ? glk_clock_ticks() : 0;
-	id = glk_hit_stream(cache, name);
+	id = glk_hit_stream_of(cache, stream);
 	err = id ? 0 : ask_stream(cache, stream, NULL, &id);
 	if (err) {
 		glk_extent_set(e, GLK_EXTENT_LIVE);
@@ -316,7 +316,7 @@ static GLK_COLD int free_unbinned(
 	/* what the stream captures is asked for where that matters */
 	noted = range && glk_arena_of(range)->ops->note;
 	if (!noted)
-		id = glk_hit_stream(cache, glk_stream_name(stream));
+		id = glk_hit_stream_of(cache, stream);
 	err = id ? 0 : ask_stream(cache, stream, noted ? &facts : NULL, &id);
 	if (err)
 		return err;

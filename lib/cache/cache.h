@@ -229,6 +229,9 @@ struct glk_cache {
 	glk_atomic(struct glk_sampled *) sampled; /* NULL: no block was */
 	glk_atomic(const struct glk_guard_ops *) guard; /* NULL: never guarded */
 	void *guarding;					/* what guard keeps of it */
+	/* The number of the legacy stream, which captures nothing and does not end; 0: nobody has used it. For requests and frees
+	 * that no row tells, as where guard sees all of them. */
+	glk_atomic(uint32_t) legacy;
 };
 
 /* Which end of a block lies against addresses that are never mapped. */

@@ -455,11 +455,15 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 	err = glk_cache_start(cache);
 	/* the legacy stream captures nothing, and is the one of most programs */
 	if (!err && !glk_stream_key(stream))
-		asked.id = glk_hit_stream(cache, glk_stream_name(stream));
-	if (!err && !asked.id)
+		asked.id = glk_hit_stream_of(cache, stream);
+	if (!err && !asked.id) {
 		err = glk_stream_get(&cache->streams, stream, &facts, &asked.id);
+		if (!err && !glk_stream_key(stream))
+			glk_store_relaxed(&cache->legacy, asked.id);
+	}
 	if (!err && !(flags & GLAKE_ALLOC_MANAGED) &&
-		(facts.capture || glk_load_relaxed(&cache->diverted)))
+		(facts.capture ||
+			(glk_load_relaxed(&cache->diverted) & ~GLK_DIVERT_GUARD)))
 		err = glk_graph_route(cache, stream, &facts, &asked.session);
 	if (err)
 		return err;

@@ -166,6 +166,7 @@ static void wipe(struct glk_guard *g, struct glk_extent *e, uint32_t on,
 	struct glk_cache *cache = g->cache;
 	uint64_t addr = glk_load_relaxed(&e->addr);
 	uint64_t serial = glk_guard_serial(g, *behind);
+	struct glake_error why = glk_thread_current->error;
 	int err;
 
 	if (glk_extent_lacks(e))
@@ -187,6 +188,7 @@ static void wipe(struct glk_guard *g, struct glk_extent *e, uint32_t on,
 out:
 	if (err)
 		glk_add_relaxed(&g->uncleared, 1);
+	glk_error_back(&why);
 }
 
 /* ---- Birth ---- */
@@ -353,7 +355,7 @@ static bool yield(struct glk_cache *cache)
 }
 
 /* The last one that was freed is not kept: what lies behind it is looked at now, behind all that used it. */
-static bool look_now(struct glk_guard *g, struct glk_extent *e)
+static bool try_to_look(struct glk_guard *g, struct glk_extent *e)
 {
 	const struct glk_guard_gone *gone = glk_guard_gone(g, g->freed - 1);
 	uint64_t from = g->look_end;
@@ -369,6 +371,15 @@ static bool look_now(struct glk_guard *g, struct glk_extent *e)
 		return false;
 	}
 	return glk_guard_look_queue(g, from, gone->stream);
+}
+
+static bool look_now(struct glk_guard *g, struct glk_extent *e)
+{
+	struct glake_error why = glk_thread_current->error;
+	bool looks = try_to_look(g, e);
+
+	glk_error_back(&why);
+	return looks;
 }
 
 /* What is known of one that is freed is the last entry of the ring. Whether it is kept. */
@@ -409,7 +420,6 @@ static bool freed(struct glk_cache *cache, struct glk_extent *e, uint32_t on,
 	struct glk_arena *arena =
 		glk_arena_of(glk_cache_range(cache, glk_load_relaxed(&e->addr)));
 	struct glk_guard_record *record = glk_guard_record(g, arena, e);
-	struct glake_error why = glk_thread_current->error;
 	bool common = arena == &cache->arena, keeps = false, guarded, wiped;
 	const struct glk_tag_guard *tag = glk_arena_tag_guard(arena);
 	int level = level_of(cache, tag);
@@ -430,7 +440,6 @@ static bool freed(struct glk_cache *cache, struct glk_extent *e, uint32_t on,
 	glk_unlock(&g->lock);
 	if (guarded && arena == glk_cache_sampled(cache))
 		glk_sub_relaxed(&g->samples, 1);
-	glk_error_back(&why);
 	return keeps;
 }
 

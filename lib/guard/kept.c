@@ -11,6 +11,8 @@
 #include "guard/guarded.h"
 
 #include "base/conf.h"
+#include "base/error.h"
+#include "base/thread.h"
 
 static uint64_t bytes_of(const struct glk_guard_gone *k)
 {
@@ -152,13 +154,16 @@ static bool look_at_some(struct glk_guard *g, enum kind kind, struct which which
 
 void glk_guard_look_at(struct glk_guard *g, uint32_t on, struct CUstream_st *stream)
 {
+	struct glake_error why = glk_thread_current->error;
 	uint64_t half = g->look_from + (g->freed - g->look_from + 1) / 2;
 	const struct which which = {.on = on};
 
 	g->unlooked = 0;
 	g->unlooked_bytes = 0;
-	if (!glk_guard_may_queue(g->cache, stream))
+	if (!glk_guard_may_queue(g->cache, stream)) {
+		glk_error_back(&why);
 		return;
+	}
 	for (enum kind kind = CANARIES; kind < KINDS; kind++) {
 		uint64_t from = g->look_from;
 
@@ -169,6 +174,7 @@ void glk_guard_look_at(struct glk_guard *g, uint32_t on, struct CUstream_st *str
 		(!glk_guard_gone(g, g->look_from)->e ||
 			glk_guard_gone(g, g->look_from)->looked))
 		g->look_from++;
+	glk_error_back(&why);
 }
 
 /* Behind the stream of guard, those before a number; 0, or the driver's error. */
@@ -210,6 +216,7 @@ int glk_guard_look_at_all(struct glk_guard *g, uint64_t to)
 static void order(struct glk_guard *g, struct glk_guard_gone *k)
 {
 	struct glk_cache *cache = g->cache;
+	struct glake_error why = glk_thread_current->error;
 	int err = glk_guard_stream(g);
 
 	if (!err && !g->behind)
@@ -217,6 +224,7 @@ static void order(struct glk_guard *g, struct glk_guard_gone *k)
 	if (!err)
 		err = glk_guarded_order(cache, k->e, k->on, k->serial, g->behind);
 	k->ordered = !err;
+	glk_error_back(&why);
 }
 
 static void release(struct glk_guard *g, struct glk_guard_gone *k)
@@ -286,9 +294,13 @@ bool glk_guard_make_place(struct glk_guard *g, uint32_t on, struct CUstream_st *
 static bool fill(
 	struct glk_guard *g, const struct glk_guard_gone *k, struct glk_extent *e)
 {
-	return glk_guard_may_queue(g->cache, k->stream) &&
+	struct glake_error why = glk_thread_current->error;
+	bool filled = glk_guard_may_queue(g->cache, k->stream) &&
 		!glk_guarded_order(g->cache, e, k->on, k->serial, k->on) &&
 		!glk_guard_write(g, k->was.addr, k->was.asked, 0, 0, k->stream);
+
+	glk_error_back(&why);
+	return filled;
 }
 
 bool glk_guard_keep(struct glk_guard *g, struct glk_extent *e)

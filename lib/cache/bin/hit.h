@@ -41,6 +41,15 @@ static inline uint32_t glk_hit_stream(
 	return glk_load_relaxed(&row->handle) == name ? (uint32_t)(row - cache->rows) : 0;
 }
 
+/* The same by its handle, also where no row tells. */
+static inline uint32_t glk_hit_stream_of(
+	const struct glk_cache *cache, const struct CUstream_st *stream)
+{
+	uint32_t id = glk_hit_stream(cache, glk_stream_name(stream));
+
+	return id || glk_stream_key(stream) ? id : glk_load_relaxed(&cache->legacy);
+}
+
 /* Gives a block out that was popped from the bin of its size; its address. */
 static inline uint64_t glk_hit_revive(
 	struct glk_seat *seat, struct glk_extent *e, uint64_t size)
