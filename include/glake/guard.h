@@ -31,6 +31,9 @@ enum glake_finding_kind {
 /* Findings that are kept on each GPU, the last ones. */
 #define GLAKE_FINDINGS 64
 
+/* Return addresses that are kept of a call, see guard.stacks. */
+#define GLAKE_FRAMES 12
+
 struct glake_finding {
 	size_t sz;   /* sizeof(struct glake_finding) */
 	int kind;    /* GLAKE_FINDING_... */
@@ -49,6 +52,8 @@ struct glake_finding {
 	uint32_t
 		owners; /* of an overrun: blocks of this size, one after the other, that had the place and the canary; this is the last */
 	uint32_t unused;
+	/* With guard.stacks: where it was asked for, and where it was freed, the innermost one first; 0 behind the last one. */
+	uint64_t made_at[GLAKE_FRAMES], freed_at[GLAKE_FRAMES];
 };
 
 /* What glake_check has done. */

@@ -312,6 +312,10 @@ GLK_LIVE_KEY(guard, rate, INT, guard_rate, "1000", 1, 1000000000, "",
 	"With guard.mode=sample: the next block is sampled when so many were given since the last one, and so many times "
 	"256KiB. That is looked at with about every 16th request that no bin serves; with 1 with all of them.")
 
+GLK_KEY(guard, stacks, INT, guard_stacks, "0", 0, 12, "",
+	"Return addresses to keep of who asks for a block that guard.mode guards, and of who frees it, without those of the library where it is one of its own. What is found tells them, with names in the log and in "
+	"guard.report; glake_finding_get(3) gives the addresses. Each call takes some microseconds more.")
+
 GLK_KEY(guard, tail, SIZE, guard_tail, "0", 0, 1 * GLK_MIB, "",
 	"With guard.mode=sample: bytes behind a block that kernels may read, as those do that load more at once than is left of it. What "
 	"they write there is found by the canary, which is in the first 512 of them, and only what lies behind them ends in an illegal "

@@ -202,8 +202,11 @@ static uint32_t canary_of(uint64_t asked, uint64_t slack)
 }
 
 /* A block of a record is live. */
-static void has(struct glk_guard_record *record, uint32_t owners)
+static void has(
+	const struct glk_guard *g, struct glk_guard_record *record, uint32_t owners)
 {
+	if (g->cache->conf->guard_stacks)
+		glk_guard_stack(g, record->made_at);
 	record->thread = glk_guard_thread();
 	record->born = glk_clock_ns();
 	record->owners = owners;
@@ -258,7 +261,7 @@ static bool arm(struct glk_guard *g, struct glk_arena *arena, struct glk_extent 
 		record->stream = stream;
 		/* pairs with: the acquire in glk_guard_check */
 		record->serial = glk_add_acq_rel(&g->serial, 1) + 1;
-		has(record, 1);
+		has(g, record, 1);
 	}
 	glk_unlock(&g->lock);
 	if (sampled)
@@ -279,7 +282,7 @@ static bool again(struct glk_cache *cache, uint64_t size, uint32_t on, uint64_t 
 	if (e) {
 		record = glk_guard_record(g, &cache->arena, e);
 		*ret_addr = record->addr;
-		has(record, record->owners + 1);
+		has(g, record, record->owners + 1);
 		/* it is freed by others from here on */
 		if (!glk_guarded_again(cache, e)) {
 			glk_store_relaxed(&record->guarded, false);
@@ -403,6 +406,8 @@ static bool note(struct glk_guard *g, struct glk_guard_record *record,
 		.thread = glk_guard_thread(),
 		.on = on,
 		.serial = on ? glk_guard_serial(g, on) : 0};
+	if (g->cache->conf->guard_stacks)
+		glk_guard_stack(g, glk_guard_gone(g, g->freed)->freed_at);
 	g->freed++;
 	if (whole && common && glk_load_relaxed(&g->mode) >= GLK_GUARD_CANARY)
 		keeps = glk_guard_keep(g, e);
@@ -545,6 +550,7 @@ static int make(struct glk_cache *cache)
 	g->shared = cache->node->caps & GLAKE_CAP_MPS;
 	g->cache = cache;
 	g->secret = new_secret(cache);
+	g->base = glk_guard_stack_base();
 	glk_lock_init(&g->lock, GLK_RANK_GUARD);
 	cache->guarding = g;
 	/* pairs with: glk_guard_ops */

@@ -18,6 +18,7 @@
  *	check.c		kernels, and what they found
  *	report.c	what is said of that
  *	describe.c	what any address is
+ *	stack.c		who asked for a block and who freed it
  *	twins.c		the kernels in C, for the software device
  *
  * Records	by the number of an extent. Whoever gives a block out or has claimed it writes its record; others hold

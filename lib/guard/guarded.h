@@ -30,6 +30,7 @@ struct glk_guard_record {
 	struct CUstream_st *stream;
 	int64_t born;
 	uint64_t serial; /* of all, in the order in which their canaries were queued */
+	uint64_t made_at[GLAKE_FRAMES]; /* see guard.stacks */
 };
 
 /* One that was freed, and whether it is kept. */
@@ -43,10 +44,11 @@ struct glk_guard_gone {
 	uint64_t serial; /* of that, by which it is known when others have its number */
 	struct glk_extent *e; /* NULL: it is not kept, serves again, or has gone back */
 	uint64_t older; /* the next of its bucket: its number and 1; 0: there is none */
-	bool filled;	/* as freed memory is */
-	bool serves;	/* it may serve again, in the order of that stream */
-	bool looked;	/* a kernel that looks at it is queued behind all that used it */
-	bool ordered;	/* the stream of guard is behind all that used it */
+	uint64_t freed_at[GLAKE_FRAMES];
+	bool filled;  /* as freed memory is */
+	bool serves;  /* it may serve again, in the order of that stream */
+	bool looked;  /* a kernel that looks at it is queued behind all that used it */
+	bool ordered; /* the stream of guard is behind all that used it */
 };
 
 /* What is kept, of what is live and of the memory of the GPU, and bytes more; frees after which that is asked again. And
@@ -82,7 +84,8 @@ struct glk_guard {
 		uncleared; /* bytes; and blocks that were freed without */
 	glk_atomic(uint64_t) rate;
 	uint32_t secret;
-	bool shared; /* by MPS */
+	bool shared;	  /* by MPS */
+	const void *base; /* of the library, in the addresses of the process */
 	struct glk_guard_record *records, *sampled;
 	glk_atomic(uint32_t) samples; /* live ones */
 	/* Blocks and bytes that were given when one was sampled last. */
@@ -151,6 +154,12 @@ static inline uint64_t glk_guard_serial(const struct glk_guard *g, uint32_t on)
 uint32_t glk_guard_thread(void);
 /* Whether a kernel may be queued on a stream: while it captures a graph it would be a part of that. */
 bool glk_guard_may_queue(struct glk_cache *cache, struct CUstream_st *stream);
+
+/* stack.c: frames of the calling thread, with 0 behind the last one. Their names: false: there are none. And g->base: of the library, or NULL where it
+ * is a part of the program, and all frames are shown. */
+void glk_guard_stack(const struct glk_guard *g, uint64_t *ret_frames);
+bool glk_guard_stack_text(const uint64_t *frames, char *text, size_t room);
+const void *glk_guard_stack_base(void);
 
 /* twins.c */
 extern const struct glk_kernel glk_guard_fill, glk_guard_canaries, glk_guard_bodies,

@@ -46,22 +46,30 @@ static bool name_file(const char *pattern, char *name, size_t room)
 	return at && !*pattern;
 }
 
+/* Of names of a stack. */
+#define STACK 1536
+
 /* One line, by one write, so that those of several processes do not mix. */
 static void write_line(struct glk_guard *g, const struct glake_finding *f)
 {
-	char name[PATH_MAX], line[768];
+	char name[PATH_MAX], line[768 + 2 * STACK], made[STACK], freed[STACK];
 	int fd, length;
 
+	if (glk_guard_stack_text(f->made_at, made, sizeof(made)))
+		glk_err("  asked for by %s", made);
+	if (glk_guard_stack_text(f->freed_at, freed, sizeof(freed)))
+		glk_err("  freed by %s", freed);
 	if (g->no_file || !name_file(g->cache->conf->guard_report, name, sizeof(name)))
 		return;
 	length = snprintf(line, sizeof(line),
 		"{\"kind\":\"%s\",\"process\":%d,\"gpu\":%d,\"block\":\"%p\",\"size\":%zu,"
 		"\"offset\":%zu,\"bytes\":%zu,\"stream\":\"%p\",\"thread\":%" PRIu32
 		",\"freed_by\":%" PRIu32 ",\"age_ns\":%" PRId64 ",\"freed_ns\":%" PRId64
-		",\"next\":\"%p\",\"next_size\":%zu,\"owners\":%" PRIu32 "}\n",
+		",\"next\":\"%p\",\"next_size\":%zu,\"owners\":%" PRIu32
+		",\"made_at\":\"%s\",\"freed_at\":\"%s\"}\n",
 		glk_guard_kind_name(f->kind), (int)getpid(), f->device, f->base, f->size,
 		f->offset, f->bytes, (void *)f->stream, f->thread, f->freed_by, f->age_ns,
-		f->freed_ns, f->next, f->next_size, f->owners);
+		f->freed_ns, f->next, f->next_size, f->owners, made, freed);
 	fd = open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY,
 		0600);
 	if (fd < 0 || write(fd, line, (size_t)length) != length) {
@@ -91,6 +99,9 @@ static struct glake_finding *next(struct glk_guard *g, const struct glk_guard_re
 		.age_ns = (gone ? gone->freed : now) - was->born,
 		.freed_ns = gone ? now - gone->freed : 0,
 		.owners = was->owners};
+	memcpy(f->made_at, was->made_at, sizeof(f->made_at));
+	if (gone)
+		memcpy(f->freed_at, gone->freed_at, sizeof(f->freed_at));
 	g->found++;
 	return f;
 }

@@ -175,6 +175,51 @@ static void without(void)
 	flow_close(ctx, 0);
 }
 
+static __attribute__((noinline)) void *asks(struct glake *ctx)
+{
+	void *p = given(ctx, 1000);
+
+	/* so that it is no jump */
+	return p ? p : NULL;
+}
+
+static __attribute__((noinline)) int frees(struct glake *ctx, void *p)
+{
+	return glake_free(ctx, p, NULL) ? 1 : 0;
+}
+
+/* Whether a frame of a few lies in a function. */
+static bool is_in(const uint64_t *frames, uintptr_t fn)
+{
+	bool found = false;
+
+	for (int i = 0; i < GLAKE_FRAMES; i++)
+		found |= frames[i] - fn < 256;
+	return found;
+}
+
+/* Who made a block and who freed it. */
+static void stacks(void)
+{
+	struct glake *ctx = open_with(
+		(const char *const[]){"guard.mode=canary", "guard.stacks=12", NULL});
+	char *p = asks(ctx);
+	struct glake_finding f;
+
+	spoil(p + 1000, 1);
+	checked(ctx, -EIO);
+	f = finding(ctx, 0);
+	ok(is_in(f.made_at, (uintptr_t)asks) && !f.freed_at[0],
+		"a finding tells who asked");
+	is_int(frees(ctx, p), 0, "freed");
+	is_error(glake_free(ctx, p, NULL), -EINVAL, "DOUBLE_FREE");
+	f = finding(ctx, 1);
+	ok(is_in(f.made_at, (uintptr_t)asks) && is_in(f.freed_at, (uintptr_t)frees),
+		"a second free tells who made the first");
+	ok(strstr(said.last, "freed by"), "  as does the log: %s", said.last);
+	flow_close(ctx, 0);
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -188,5 +233,6 @@ int main(void)
 	captured();
 	many();
 	without();
+	stacks();
 	return tap_done();
 }

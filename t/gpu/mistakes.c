@@ -130,7 +130,7 @@ static const struct mistake mistakes[] = {
 	{BEFORE, true, 16, 1024, "canary", NAMED},
 	{BEFORE, true, 256, 1024, "canary", NAMED},
 	{AT_ONCE, true, 1, 4096, "canary", NOTHING},
-	{SUSPENDED, true, 1, 4096, "canary", FAULT},
+	{SUSPENDED, true, 1, 4 * MIB, "canary", FAULT},
 	{TWICE, false, 0, 4096, "canary", NAMED},
 	{AT_ONCE, true, 1, 4096, "poison", NAMED},
 	{AT_ONCE, true, 4, 4096, "poison", NAMED},
@@ -276,6 +276,9 @@ static int plant(const struct mistake *m)
 		must(glake_free(ctx, given(ctx, m->size, one), one), "freed");
 	if (m->what == SUSPENDED)
 		must(glake_suspend(ctx, 0, NULL), "suspended");
+	/* what is written before the fill leaves no trace */
+	if (m->what == UNTOLD)
+		must_cuda(work.sync(), "wait");
 	glake_describe(ctx, at, &d);
 	if (m->what == SEALED)
 		result = share(ctx, m->write, m->by);

@@ -25,42 +25,50 @@ class At:
         self.__cuda_array_interface__ = {"data": (address, False), "shape": (size,), "typestr": "|u1", "version": 3}
 
 
-def by_torch(address, size, write):
+def by_torch(address, size, first):
     import torch
     view = torch.as_tensor(At(address, size), device="cuda")
-    index = torch.arange(size, device="cuda")
-    if write:
-        view[index] = 7
-    else:
-        view[index].sum().item()
+    index = torch.arange(first, size, device="cuda")
+
+    def touch(write):
+        if write:
+            view[index] = 7
+        else:
+            view[index].sum().item()
+    return touch
 
 
-def by_triton(address, size, write):
+def by_triton(address, size, first):
     import torch
     import triton
     import triton.language as tl
     globals()["tl"] = tl
 
     @triton.jit
-    def touch(p, into, n, write: tl.constexpr, block: tl.constexpr):
+    def kernel(p, into, first, n, write: tl.constexpr, block: tl.constexpr):
         at = tl.arange(0, block)
         if write:
-            tl.store(p + at, (at * 0 + 7).to(tl.uint8), mask=at < n)
+            tl.store(p + first + at, (at * 0 + 7).to(tl.uint8), mask=at < n)
         else:
-            tl.store(into + at, tl.load(p + at, mask=at < n, volatile=True), mask=at < n)
+            tl.store(into + at, tl.load(p + first + at, mask=at < n, volatile=True), mask=at < n)
 
+    view = torch.as_tensor(At(address, size), device="cuda")
     into = torch.empty(size, dtype=torch.uint8, device="cuda")
-    touch[(1,)](torch.as_tensor(At(address, size), device="cuda"), into, size, write, triton.next_power_of_2(size))
+    return lambda write: kernel[(1,)](view, into, first, size - first, write, triton.next_power_of_2(size - first))
 
 
-def by_cupy(address, size, write):
+def by_cupy(address, size, first):
     import cupy
-    memory = cupy.cuda.UnownedMemory(address, size, None)
-    view = cupy.ndarray((size,), cupy.uint8, cupy.cuda.MemoryPointer(memory, 0))
-    if write:
-        view[:] = 7
-    else:
-        int(view.sum())
+    memory = cupy.cuda.UnownedMemory(address, size, None, 0)
+    view = cupy.ndarray((size,), cupy.uint8, cupy.cuda.MemoryPointer(memory, 0))[first:]
+
+    def touch(write):
+        if write:
+            view[:] = 7
+        else:
+            int(view.sum())
+        cupy.cuda.runtime.deviceSynchronize()
+    return touch
 
 
 KINDS = {"torch": by_torch, "triton": by_triton, "cupy": by_cupy}
@@ -78,13 +86,14 @@ def plant(kind, mode, what):
     torch.cuda.synchronize()
     address = tensor.data_ptr()
     try:
+        first = 0 if what == "after" else size
+        more = 0 if what == "after" else 16 if what == "read" else int(what[4:])
+        touch = KINDS[kind](address, size + more, first)
+        torch.cuda.synchronize()
         if what == "after":
             del tensor
-            KINDS[kind](address, size, True)
-        elif what == "read":
-            KINDS[kind](address + size, 16, False)
-        else:
-            KINDS[kind](address + size, int(what[4:]), True)
+            torch.cuda.synchronize()
+        touch(what != "read")
         torch.cuda.synchronize()
     except ImportError as why:
         return f"skip {why}"

@@ -23,7 +23,8 @@ class _Finding(Sized):
     _fields_ = [("sz", ctypes.c_size_t), *many(ctypes.c_int, "kind device"), ("base", ctypes.c_void_p),
                 *many(ctypes.c_size_t, "size offset bytes"), ("stream", ctypes.c_void_p),
                 *many(ctypes.c_uint32, "thread freed_by"), *many(ctypes.c_int64, "age_ns freed_ns"),
-                ("next", ctypes.c_void_p), ("next_size", ctypes.c_size_t), *many(ctypes.c_uint32, "owners unused")]
+                ("next", ctypes.c_void_p), ("next_size", ctypes.c_size_t), *many(ctypes.c_uint32, "owners unused"),
+                ("made_at", ctypes.c_uint64 * 12), ("freed_at", ctypes.c_uint64 * 12)]
 
 
 class _Checked(Sized):
