@@ -41,28 +41,35 @@ static void write_file(const char *section, const char *key, const char *value)
 		tap_bail("no file");
 }
 
-static void from_all_places(const struct glake_conf_key *key, const char *value)
+/* From one place after the other, which read with the same functions: each key comes from each of them. */
+static void from_a_place(const struct glake_conf_key *key, const char *value)
 {
+	static unsigned place;
 	const char *settings[] = {NULL, NULL};
 	struct glake_options options = {
 		.sz = sizeof(options), .backend = GLAKE_BACKEND_SOFT, .no_conf_file = 1};
 	char setting[400], variable[80];
 
 	snprintf(setting, sizeof(setting), "%s.%s=%s", key->section, key->key, value);
-	settings[0] = setting;
-	options.settings = settings;
-	compare(&options, setting);
-	options.settings = NULL;
+	if (place++ % 3 == 0) {
+		settings[0] = setting;
+		options.settings = settings;
+		compare(&options, setting);
+		return;
+	}
+	if (place % 3 == 0) {
+		write_file(key->section, key->key, value);
+		options.no_conf_file = 0;
+		options.conf_file = path;
+		compare(&options, setting);
+		return;
+	}
 	snprintf(variable, sizeof(variable), "GLAKE_%s_%s", key->section, key->key);
 	for (char *c = variable; *c; c++)
 		*c = *c >= 'a' && *c <= 'z' ? (char)(*c - 'a' + 'A') : *c;
 	setenv(variable, value, 1);
 	compare(&options, setting);
 	unsetenv(variable);
-	write_file(key->section, key->key, value);
-	options.no_conf_file = 0;
-	options.conf_file = path;
-	compare(&options, setting);
 }
 
 /* Both ends of a range, or each choice, and what stands beside it. */
@@ -77,15 +84,15 @@ static void of_range(const struct glake_conf_key *key)
 		value += strspn(value, " ");
 		if (end) {
 			*end = '\0';
-			from_all_places(key, end + 5);
+			from_a_place(key, end + 5);
 			snprintf(more, sizeof(more), "1%s", end + 5);
-			from_all_places(key, more);
+			from_a_place(key, more);
 			snprintf(more, sizeof(more), "-%s", value);
-			from_all_places(key, more);
+			from_a_place(key, more);
 		}
-		from_all_places(key, value);
+		from_a_place(key, value);
 		snprintf(more, sizeof(more), "%sx", value);
-		from_all_places(key, more);
+		from_a_place(key, more);
 	}
 }
 
@@ -106,13 +113,13 @@ static void every_key(void)
 
 		for (size_t i = 0; i < sizeof(values) / sizeof(*values); i++)
 			if (!files || !*values[i] || strchr(values[i], '%'))
-				from_all_places(&key, values[i]);
-		from_all_places(&key, longest);
+				from_a_place(&key, values[i]);
+		from_a_place(&key, longest);
 		if (!files)
 			of_range(&key);
 	}
 	ok(keys > 40, "%zu keys", keys);
-	ok(right > 400 && wrong > 1500, "%d times right, %d times wrong", right, wrong);
+	ok(right > 130 && wrong > 500, "%d times right, %d times wrong", right, wrong);
 	is_int(differ, 0, "and always found out");
 }
 

@@ -11,6 +11,7 @@ import xml.etree.ElementTree as xml
 
 from page import has_matplotlib
 from tap import DATA, done, equal, has, ok, skip, start, tool
+from warm import warm
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -50,11 +51,11 @@ def check_timeline(folder):
     equal((run.returncode, run.stdout, run.stderr), (0, b"", b""), "from standard input, without a home, in any locale")
     with open(path, encoding="utf-8") as file:
         equal(file.read(), first, "the same each time")
-    tool("draw", "-o", path, replayed(folder, "--limit", "x1.05"))
+    warm("draw", "-o", path, replayed(folder, "--limit", "x1.05"))
     ok(any(text.startswith("limit 38.1 GiB") for text in texts(path)), "a limit is named", texts(path))
     for kind, begin in (("png", b"\x89PNG"), ("pdf", b"%PDF")):
         path = os.path.join(folder, f"job.{kind}")
-        equal(tool("draw", os.path.join(folder, "replayed.json"), "-o", path).returncode, 0, f"as {kind}")
+        equal(warm("draw", os.path.join(folder, "replayed.json"), "-o", path).returncode, 0, f"as {kind}")
         with open(path, "rb") as file:
             equal(file.read(4), begin, "is one")
 
@@ -65,7 +66,7 @@ def check_name(folder):
         found = json.load(file)
     found["trace"] = "a$\\frac$b\x01"
     path = os.path.join(folder, "name.svg")
-    run = tool("draw", "-", "-o", path, stdin=json.dumps(found).encode())
+    run = warm("draw", "-", "-o", path, stdin=json.dumps(found).encode())
     equal((run.returncode, run.stderr), (0, b""), "a name of a formula")
     ok("a$\\frac$b\ufffd: live and reserved GPU memory" in texts(path), "is drawn as it is", texts(path))
 
@@ -76,7 +77,7 @@ def check_apart(folder):
     run = {"state": "live", "size": 1 << 21, "asked": 1 << 21, "stream": 0}
     found = {"pid": 1, "program": "x", "gpus": [{"gpu": 0, "context": 1, "reserved_bytes": 1 << 22, "runs": [
         {**run, "address": 1 << 21}, {**run, "address": 1 << 60}]}]}
-    equal(tool("draw", "-", "-o", path, stdin=json.dumps(found).encode()).returncode, 0, "two ends of all addresses")
+    equal(warm("draw", "-", "-o", path, stdin=json.dumps(found).encode()).returncode, 0, "two ends of all addresses")
     ok({"200000", f"{1 << 60:x}"} <= set(texts(path)), "have a row each", texts(path))
 
 
@@ -84,7 +85,7 @@ def check_copies(folder):
     """What bench copy measured, with memory that is busy."""
     path = os.path.join(folder, "copy.svg")
     run = tool("bench", "-d", "soft", "-q", "-r", "1", "-c", "soft.gpus=3", "-b", "-j", "copy")
-    equal(tool("draw", "-", "-o", path, stdin=run.stdout).returncode, 0, "copies")
+    equal(warm("draw", "-", "-o", path, stdin=run.stdout).returncode, 0, "copies")
     ids = [element.get("id") for element in xml.parse(path).iter(SVG + "g")]
     wanted = [f"picture-{way}-{links}{more}" for way in ("down", "up", "both") for links in (1, 2, 3)
               for more in ("", "-beside") if links > 1 or not more]
@@ -102,15 +103,15 @@ def check_refused(folder):
     for name, content in wrong.items():
         with open(os.path.join(folder, name), "wb") as file:
             file.write(content)
-        run = tool("draw", os.path.join(folder, name), "-o", path)
+        run = warm("draw", os.path.join(folder, name), "-o", path)
         equal((run.returncode, run.stdout, run.stderr.count(b"\n")), (1, b"", 1), f"{name} is refused in a line")
         has(run.stderr.decode(), name, "that names it")
-    run = tool("draw", "/nowhere.json", "-o", path)
+    run = warm("draw", "/nowhere.json", "-o", path)
     equal((run.returncode, run.stderr), (1, b"glakectl: /nowhere.json: No such file or directory\n"), "so is what is not there")
     ok(not os.path.exists(path), "nothing is left")
     for words in ((), (good, "-o", "x.jpeg"), (good, good, "-o", path)):
-        equal(tool("draw", *words).returncode, 2, f"{len(words)} words are wrong")
-    run = tool("draw", good, "-o", "/nowhere/x.svg")
+        equal(warm("draw", *words).returncode, 2, f"{len(words)} words are wrong")
+    run = warm("draw", good, "-o", "/nowhere/x.svg")
     equal((run.returncode, run.stderr), (1, b"glakectl: /nowhere/x.svg: No such file or directory\n"), "no folder")
 
 

@@ -16,6 +16,7 @@ import tempfile
 import threading
 
 from tap import HUNG, done, equal, has, ok, skip, start
+from warm import begin
 from watched import Room, Watched, ask
 
 TOOL = os.environ["GLAKECTL"]
@@ -125,15 +126,14 @@ def check_liar(room):
             (good + "glake_x{} one\\n", 0, 0), (good + "glake_x{}", 0, 0), (good + "glake_x{a=b} 1\\n", 0, 0),
             (good + 'glake_x{a b=\\"1\\"} 1\\n', 0, 0), (good + 'glake_x{__name__=\\"glake_y\\"} 1\\n', 0, 0), (None, 0, 0),
             ("# HELP glake_up U\\n# TYPE glake_up gauge\\nglake_up{} 7\\n", 0, 1), ("\\n" * 1000, 0, 1)]:
-        run = subprocess.Popen([TOOL, "export", "--once"], env=room.env, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True)
+        end = begin("export", "--once", env=room.env)
         for answer in ('{"jsonrpc":"2.0","id":1,"result":{"program":"a\\"\\\\b\\n"}}',
                        f'{{"jsonrpc":"2.0","id":1,"result":"{text}"}}' if text else "[" * 100000):
             one = liar.accept()[0]
             one.recv(1000)
             one.sendall(answer.encode() + b"\n")
             one.close()
-        shown = run.communicate(timeout=HUNG)[0]
+        shown = end().stdout.decode()
         check_text(shown, f"a liar who says {text[:60] if text else 'lists in lists'}")
         equal(len(re.findall("^glake_x(?:_sum)?{", shown, re.M)), kept, "what is no sample is left out")
         equal([*samples(shown, "glake_up").values()], [up], "and whether it is up is ours to say")
@@ -147,8 +147,7 @@ def check_other_type(room, programs):
     with socket.socket(socket.AF_UNIX) as liar:
         liar.bind(path)
         liar.listen(8)
-        run = subprocess.Popen([TOOL, "export", "--once"], env=room.env, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True)
+        end = begin("export", "--once", env=room.env)
         others = "".join(f"# HELP glake_a{i} x\\n# TYPE glake_a{i} gauge\\nglake_a{i}{{}} 1\\n"
                          for i in range(2000))
         for result in ('{"program":"liar"}',
@@ -159,7 +158,7 @@ def check_other_type(room, programs):
             one.recv(1000)
             one.sendall(b'{"jsonrpc":"2.0","id":1,"result":' + result.encode() + b"}\n")
             one.close()
-        shown = run.communicate(timeout=HUNG)[0]
+        shown = end().stdout.decode()
     os.unlink(path)
     check_text(shown, "with one who has other types")
     equal({pid for pid, *_ in samples(shown, "glake_live_bytes")}, {program.pid for program in programs}, "a metric has the type that most say")

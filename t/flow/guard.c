@@ -142,7 +142,7 @@ static void nothing(const char *const *settings)
 			if (glake_free(ctx, held[at], NULL))
 				tap_bail("a free is refused");
 		}
-		size[at] = (x >> 8) % (i % 16 ? 20000 : 3000000) + 1;
+		size[at] = (x >> 8) % (i % 64 ? 20000 : 3000000) + 1;
 		held[at] = given(ctx, size[at]);
 		memset(held[at], 0, size[at]);
 		if (i % 1000 == 999)

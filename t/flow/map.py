@@ -17,6 +17,7 @@ import xml.etree.ElementTree as ET
 
 from page import has_matplotlib
 from tap import HUNG, done, equal, has, ok, skip, start, until
+from warm import warm
 from watched import Room, Watched, ask
 
 MIB = 1 << 20
@@ -127,8 +128,8 @@ def check_picture(room):
     path, said = os.path.join(room.parent, "map.svg"), room.tool("map", "--json").stdout
     for by, names in (("state", ("live, 45.1 MiB", "away, 12.0 MiB", "limbo, 68.0 MiB")), ("size", ("to 64 MiB, 52.0 MiB",)),
                       ("stream", ("default stream, 45.0 MiB",))):
-        run = room.tool("draw", "-", "-o", path, "--by", by, input=said)
-        equal((run.returncode, run.stdout, run.stderr), (0, "", ""), f"a picture by {by}")
+        run = warm("draw", "-", "-o", path, "--by", by, stdin=said.encode(), env=room.env)
+        equal((run.returncode, run.stdout, run.stderr), (0, b"", b""), f"a picture by {by}")
         root = ET.parse(path).getroot()
         texts = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
         ok(all(name in texts for name in names), f"by {by}: what colours stand for", texts)

@@ -9,7 +9,7 @@ VOID = {"meta", "input", "br", "img", "link"}
 
 def has_matplotlib():
     """Whether the Python that glakectl starts can draw."""
-    return not subprocess.run(["python3", "-c", "import matplotlib"], stderr=subprocess.DEVNULL, check=False).returncode
+    return not subprocess.run(["python3", "-c", "import importlib.util as i, sys; sys.exit(not i.find_spec('matplotlib'))"], check=False).returncode
 
 
 class Page(html.parser.HTMLParser):

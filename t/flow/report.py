@@ -17,6 +17,7 @@ import tempfile
 
 from page import Page, has_matplotlib
 from tap import DATA, HUNG, TOOL, done, equal, has, note, ok, skip, start, tool, until
+from warm import warm
 
 HEADER = "Thread,Time,Action,Pointer,Size,Stream\n"
 SMALL = HEADER + """0,0,allocate,0x1000,1048576,0
@@ -41,7 +42,7 @@ def left(folder, begin):
     return sorted(name for name in os.listdir(folder) if name.startswith(begin))
 
 
-def report(folder, trace, *options):
+def report(folder, trace, *options, tool=warm):
     """Makes a page; the page, and the run."""
     path = os.path.join(folder, "page.html")
     if os.path.exists(path):
@@ -59,7 +60,7 @@ def report(folder, trace, *options):
 def check_figures(folder, job):
     """The page against the other commands."""
     trace = f"{DATA}/{job}.csv.xz"
-    page, run = report(folder, trace)
+    page, run = report(folder, trace, tool=tool)
     if not ok(page and run.returncode == 0, f"{job}: a page"):
         return
     data = page.data()
@@ -129,7 +130,7 @@ def check_targets(folder):
     small = write(folder, "small.csv", SMALL)
     others = [None, 1, 1.005, 1.02, 1.05, 1.1, 1.2]
     for target in (1.03, 1):
-        run = tool("report", "-q", "--json", "-c", f"policy.target={target}", small)
+        run = warm("report", "-q", "--json", "-c", f"policy.target={target}", small)
         points = json.loads(run.stdout)["frontier"]
         equal([row["target"] for row in points], [None, *sorted({*others[1:], target})],
               f"target {target}: the points")
@@ -164,9 +165,9 @@ def check_alone(folder):
     has(text, "prefers-color-scheme: dark", "there are colours for the dark")
     has(text, "@media print", "and a form for paper")
     equal(len(page.data()["frontier"]), 1, "--frontier no: one replay")
-    run = tool("report", "-q", "-f", "no", "-o", "-", f"{DATA}/opt13_N.csv.xz")
+    run = warm("report", "-q", "-f", "no", "-o", "-", f"{DATA}/opt13_N.csv.xz")
     equal(run.stdout.decode(), text, "the same on standard output, and every time")
-    run = tool("report", "-q", "-f", "no", "--json", f"{DATA}/opt13_N.csv.xz")
+    run = warm("report", "-q", "-f", "no", "--json", f"{DATA}/opt13_N.csv.xz")
     wanted = page.data()
     del wanted["timeline"]
     equal(json.loads(run.stdout), wanted, "--json: the figures")
@@ -197,7 +198,7 @@ def check_small(folder):
     ok("Blocks by size and by the number of events that they lived for" in page.tables,
        "and so do lifetimes", page.tables.keys())
     one = "".join(line + "\n" for line in SMALL.splitlines()[:2])
-    run = tool("report", "-q", "-f", "no", "--json", write(folder, "one.csv", one))
+    run = warm("report", "-q", "-f", "no", "--json", write(folder, "one.csv", one))
     equal(json.loads(run.stdout)["events"], 1, "a trace of one event")
     write(folder, "-one.csv", one)
     run = subprocess.run([TOOL, "report", "-q", "-f", "no", "--json", "--", "-one.csv"], cwd=folder, capture_output=True,
@@ -238,20 +239,20 @@ def check_refused(folder):
         packed = file.read()
     cut = write(folder, "cut.csv.xz", packed[: len(packed) // 2])
     path = write(folder, "kept.html", "what was there")
-    run = tool("report", "-o", path, cut)
+    run = warm("report", "-o", path, cut)
     equal((run.returncode, run.stdout), (1, b""), "a trace that is cut fails")
     has(run.stderr.decode(), "cut.csv.xz:", "names the file")
     equal(run.stderr.count(b"\n"), 1, "in one line")
     equal(left(folder, "kept"), ["kept.html"], "leaves nothing beside the page")
     with open(path, encoding="utf-8") as file:
         equal(file.read(), "what was there", "and the page that was there")
-    run = tool("report", "-o", "-", cut)
+    run = warm("report", "-o", "-", cut)
     equal((run.returncode, run.stdout), (1, b""), "nor half a page on standard output")
     page, run = report(folder, cut, "--lenient", "-f", "no")
     equal(run.returncode, 0, "--lenient makes one of what is there")
     has(page.text(), "the trace is cut off or broken", "which says so")
     broken = write(folder, "row.csv", SMALL + "0,9,free,0x9,1,0\n")
-    equal(tool("report", "-o", path, broken).returncode, 1, "a row that cannot be right")
+    equal(warm("report", "-o", path, broken).returncode, 1, "a row that cannot be right")
     page, _ = report(folder, broken, "-L", "-f", "no")
     has(page.text(), "1 of 7 rows of the trace could not be used", "is counted")
     page, run = report(folder, write(folder, "s.csv", SMALL), "-f", "no", "-c", "pool.budget=2MiB")
@@ -267,15 +268,15 @@ def check_refused(folder):
                         ((trace, "-o", path, "--plot", "x"), "unknown option '--plot'"),
                         ((trace, "-o"), "option '-o' needs an argument"),
                         ((trace, "-o", "-", "--json"), "--json reports on standard output")):
-        run = tool("report", *words)
+        run = warm("report", *words)
         equal((run.returncode, run.stdout), (2, b""), f"report {' '.join(map(os.path.basename, words))[:40]} is wrong")
         has(run.stderr.decode(), part, "and told")
-    run = tool("report", "-o", os.path.join(folder, "no", "page.html"), trace)
+    run = warm("report", "-o", os.path.join(folder, "no", "page.html"), trace)
     equal(run.returncode, 1, "no folder for the page")
     has(run.stderr.decode(), "no/page.html: No such file", "named")
     with open("/dev/full", "wb") as full:
         equal(tool("report", "-f", "no", "-o", "-", trace, stdout=full).returncode, 1, "a disk that is full")
-    run = tool("report", "-q", "-f", "no", "-o", os.path.join(folder, "page.html.gz"), trace)
+    run = warm("report", "-q", "-f", "no", "-o", os.path.join(folder, "page.html.gz"), trace)
     with open(os.path.join(folder, "page.html.gz"), "rb") as file:
         equal((run.returncode, file.read(2)), (0, b"\x1f\x8b"), "packed as its name says")
 
@@ -308,7 +309,7 @@ def check_large(folder):
     rows += ["0,450003,free,0x%x,0,%d\n" % block for block in live]
     trace = write(folder, "large.csv", "".join(rows))
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    page, run = report(folder, trace)
+    page, run = report(folder, trace, tool=tool)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     equal(run.returncode, 0, "300000 events")
     equal(page.data()["events"], 300000, "are all there")

@@ -68,11 +68,14 @@ def until(true, pause=0.005):
     return found
 
 
+def clean(env=None):
+    """An environment without the settings of whoever runs the test."""
+    kept = {k: v for k, v in os.environ.items()
+            if not k.startswith("GLAKE_") or k == "GLAKE_TEST_DATA"}
+    return {**kept, "LC_ALL": "C.UTF-8", **(env or {})}
+
+
 def tool(*args, stdin=None, stdout=subprocess.PIPE, env=None):
-    """Runs glakectl without the settings of whoever runs the test."""
-    clean = {k: v for k, v in os.environ.items()
-             if not k.startswith("GLAKE_") or k == "GLAKE_TEST_DATA"}
-    clean["LC_ALL"] = "C.UTF-8"
-    clean.update(env or {})
+    """Runs glakectl."""
     return subprocess.run([TOOL, *map(str, args)], input=stdin, stdout=stdout,
-                          stderr=subprocess.PIPE, env=clean, timeout=HUNG)
+                          stderr=subprocess.PIPE, env=clean(env), timeout=HUNG)

@@ -20,6 +20,13 @@ static size_t wasted;
 static long host_page;
 static int reserve; /* what the device leaves */
 
+static void give_back(int spare)
+{
+	for (; spare > 0 && wasted; spare -= 2, wasted -= 2)
+		mprotect(waste + (wasted - 1) * (size_t)host_page, (size_t)host_page,
+			PROT_NONE);
+}
+
 /* Makes maps of the process until the system has no more, then gives `spare` back. */
 static bool use_up(int spare)
 {
@@ -35,9 +42,7 @@ static bool use_up(int spare)
 		wasted += 2;
 	if (wasted + 2 >= HOST_PAGES)
 		return false;
-	for (; spare > 0 && wasted; spare -= 2, wasted -= 2)
-		mprotect(waste + (wasted - 1) * (size_t)host_page, (size_t)host_page,
-			PROT_NONE);
+	give_back(spare);
 	return true;
 }
 
@@ -151,17 +156,15 @@ static void open_at_the_limit(int least)
 {
 	struct glake_options options = {
 		.sz = sizeof(options), .backend = GLAKE_BACKEND_SOFT, .no_conf_file = 1};
-	int odd = 0, opened = 0, maps = 0;
+	int odd = 0, opened = 0, maps = flow_count_maps();
 
+	if (!use_up(least))
+		tap_bail("no end of maps");
 	for (int spare = 0; spare < 120; spare += 4) {
 		struct glake *ctx = NULL;
 		void *p = NULL;
 		int err;
 
-		if (!spare)
-			maps = flow_count_maps();
-		if (!use_up(least + spare))
-			tap_bail("no end of maps");
 		err = glake_open(&options, &ctx);
 		odd += err && !is_documented(err);
 		if (err && !is_documented(err))
@@ -173,8 +176,9 @@ static void open_at_the_limit(int least)
 			odd += glake_free(ctx, p, NULL) != 0;
 			odd += glake_close(ctx, NULL) != 0;
 		}
-		give_up();
+		give_back(4);
 	}
+	give_up();
 	is_int(odd, 0, "a context is opened, used and closed, or refused");
 	tap_note("%d of 30 were opened and used with %d maps and more", opened, least);
 	if (least)
