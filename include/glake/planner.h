@@ -50,10 +50,12 @@ enum glake_planner_policy {
 
 /* What work takes, in ns; none is negative. */
 struct glake_planner_cost {
-	double prompt, prompt_token, /* of a prompt, and for each token, */
-		prompt_square;	     /* and for the square of its tokens */
-	double step, step_sequence,
-		step_token; /* of a step, and for each sequence, and each token that these have */
+	double prompt;	      /* of a prompt */
+	double prompt_token;  /* of each of its tokens */
+	double prompt_square; /* and of the square of how many these are */
+	double step;	      /* of a step */
+	double step_sequence; /* of each of its sequences */
+	double step_token;    /* of each token that these have */
 };
 
 #define GLAKE_PLANNER_REQUESTS_MAX 65536

@@ -66,10 +66,10 @@ class Writer:
         text = re.sub(r"\*([a-z]+)\*", r"\\fI\1\\fP", text)
         text = re.sub(r"\b([a-z]+\.h)\b", self.header, text)
         text = re.sub(r"\bGLAKE_[A-Z0-9_]+\b", r"\\fB\g<0>\\fP", text)
-        return re.sub(r"(?<!struct )(?<!enum )\bglake_\w+\b(?!\()", self.function, text)
+        return re.sub(r"(?<!struct )(?<!enum )\b(glake_\w+)\b(?:\(\))?(?!\()", self.function, text)
 
     def function(self, match):
-        return f"\\fB{match[0]}\\fP()" if match[0] in self.known.functions else match[0]
+        return f"\\fB{match[1]}\\fP()" if match[1] in self.known.functions else match[0]
 
     def header(self, match):
         home = self.homes.get(match[0])

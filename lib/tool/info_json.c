@@ -3,6 +3,7 @@
  * glakectl info for a program. Names are stable; sizes are bytes; what is not known is null
  * or the empty text, never 0.
  */
+#include "tool/feature.h"
 #include "tool/info.h"
 
 #include "base/json.h"
@@ -186,6 +187,7 @@ int info_print_json(const struct info *info)
 	add_nodes(&json);
 	add_modules(&json);
 	add_tools(&json);
+	glk_feature_add(&json);
 	add_conf(info, &json);
 	glk_json_add_text(&json, "conf_file", glake_conf_path());
 	glk_json_end(&json);

@@ -3,6 +3,7 @@
  * glakectl info for a person: one block a subject, columns aligned, and no figure where none
  * is known.
  */
+#include "tool/feature.h"
 #include "tool/info.h"
 
 #include "base/parse.h"
@@ -182,5 +183,7 @@ void info_print_report(const struct info *info)
 	print_nodes();
 	print_modules();
 	print_tools();
+	puts("\nFeatures");
+	glk_feature_print();
 	print_conf(info);
 }

@@ -4,6 +4,7 @@
  * over to them, or to the program that has them; each answers 0 done, 1 failed, 2 used wrongly,
  * which is the exit status.
  */
+#include "tool/feature.h"
 #include "tool/tool.h"
 
 #include <glake/context.h>
@@ -73,6 +74,7 @@ static int run(int argc, char **argv)
 	}
 	if (!strcmp(name, "--version") || !strcmp(name, "-V")) {
 		printf("glakectl %s\n", glake_version_string());
+		glk_feature_print();
 		return GLK_TOOL_OK;
 	}
 	for (size_t i = 0; i < COMMANDS; i++) {

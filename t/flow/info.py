@@ -4,8 +4,10 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "abi"))
@@ -26,7 +28,7 @@ def whole(tap):
     code, out, err = info("--driver", "soft", "--conf", "soft.memory=3GiB", GLAKE_SOFT_GPUS="2")
     tap.ok(code == 0, "exit status without a GPU", err)
     tap.ok(not err, "nothing on stderr", err)
-    for part in ("glake ", "Driver", "GPUs", "NUMA nodes", "nvidia_uvm", "Configuration"):
+    for part in ("glake ", "Driver", "GPUs", "NUMA nodes", "nvidia_uvm", "Features", "Configuration"):
         tap.ok(part in out, f"the report has: {part}", out)
     tap.ok(out.count("3.0 GiB, 3.0 GiB free") == 2, "two GPUs of 3 GiB", out)
     tap.ok(re.search(r"^  file: /\S+/glake.conf", out, re.M), "which file it would be in", out)
@@ -39,7 +41,7 @@ def as_json(tap):
     code, out, err = info("--json", "--driver", "soft", "--conf", "soft.memory=3GiB", **env)
     tap.ok(code == 0 and not err, "JSON: exit status", err)
     found = json.loads(out)
-    names = ["version", "driver", "gpus", "nodes", "modules", "tools", "conf", "conf_file"]
+    names = ["version", "driver", "gpus", "nodes", "modules", "tools", "features", "conf", "conf_file"]
     tap.ok(list(found) == names, "stable names in a stable order", list(found))
     tap.ok(found["driver"]["name"] == "soft", "the driver", found["driver"])
     tap.ok([gpu["index"] for gpu in found["gpus"]] == [0, 1], "two GPUs")
@@ -75,6 +77,28 @@ def not_opened(tap):
     tap.ok("pool.budget" in found["failure"] and found["nodes"], "with the reason", out)
 
 
+def features(tap):
+    """What is found is what there is, and what is missing has a package."""
+    _, out, _ = info("--json", "--driver", "soft")
+    rows = json.loads(out)["features"]
+    found = {row["name"]: row["found"] for row in rows}
+    tap.ok(len(found) > 10 and all(row["build_package"] or row["run_package"] for row in rows),
+           "each feature has what brings it", out)
+    tap.ok(found["glakectl snapshot"] == bool(shutil.which("python3")), "Python is looked for", out)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "matplotlib.py").touch()
+        _, out, _ = info("--json", "--driver", "soft", PYTHONPATH=folder)
+        tap.ok({"name": "glakectl report, draw", "found": True} in [
+            {key: row[key] for key in ("name", "found")} for row in json.loads(out)["features"]], "and its modules", out)
+        _, out, _ = info("--driver", "soft", PATH=folder + ":/nowhere")
+        tap.ok(re.search(r"^  glakectl report, draw +missing: python3-matplotlib$", out, re.M), "one that is missing", out)
+        tap.ok(re.search(r"^  glakectl snapshot +missing: python3$", out, re.M), "so is Python", out)
+    done = subprocess.run([TOOL, "--version"], capture_output=True, text=True, check=False, env=CLEAN)
+    rows = done.stdout.splitlines()
+    tap.ok(done.returncode == 0 and re.fullmatch(r"glakectl \d+\.\d+\.\d+", rows[0]) and [
+        re.split("  +", row)[1] for row in rows[1:]] == list(found), "--version has them behind its own line", done.stdout)
+
+
 def misuse(tap):
     for options in (("--no-such",), ("stray",), ("--driver", "gpu"), ("--conf", "x"), ("-c",)):
         code, out, err = info(*options)
@@ -88,6 +112,7 @@ def main():
     whole(tap)
     as_json(tap)
     not_opened(tap)
+    features(tap)
     misuse(tap)
     tap.done()
 
