@@ -41,11 +41,6 @@ def commands(name):
     return dict(zip(names, found))[name]
 
 
-def preload():
-    """The words before the program that is to run with it."""
-    return re.search(r"^    LD_PRELOAD=(\S+) \./program$", TEXT, re.M)[1]
-
-
 def tool_commands():
     return re.findall(r"^    glakectl ([a-z]+(?: [a-z]+)?)", section("The tool"), re.M)
 

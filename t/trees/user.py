@@ -98,8 +98,6 @@ def python(tap, prefix):
 
 def preload(tap, prefix):
     path = f"{prefix}/lib/libglake-preload.so"
-    if prefix == "/usr/local":
-        tap.ok(readme.preload() == path, "the preload is where README says", readme.preload())
     code, said = run("/bin/true", env={"LD_PRELOAD": path})
     tap.ok(code == 0 and not said, "a program runs with it in an empty environment", said)
     code, said = run("/bin/true", env=dict(os.environ, LD_PRELOAD="libglake-preload.so"))
