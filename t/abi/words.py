@@ -2,7 +2,7 @@
 """
 Names that belong to one room. liburcu is known to base/rcu alone and stdatomic to
 base/atomic.h, so that each can be read, modelled and replaced in one place; libcuda is known
-to the driver, and to one benchmark, which keeps a GPU busy. A library aborts, prints, reads the environment and takes from malloc nowhere.
+to the driver, to one benchmark, which keeps a GPU busy, and to the list of what is there. A library aborts, prints, reads the environment and takes from malloc nowhere.
 """
 
 import re
@@ -23,7 +23,7 @@ RULES = [
     (
         "libcuda",
         r'"libcuda|\bcu[A-Z][a-z]\w*',
-        ("lib/driver/", "lib/soft/", "lib/front/", "lib/tool/bench_cuda."),
+        ("lib/driver/", "lib/soft/", "lib/front/", "lib/tool/bench_cuda.", "lib/tool/feature."),
     ),
     ("abort and exit", r"\b(?:abort|_?exit|raise|longjmp)\s*\(", ("lib/tool/", "lib/driver/probe_main.c")),
     ("printing", PRINTS, ("lib/tool/", "lib/man/", "lib/share/broker_main.c")),
