@@ -447,8 +447,10 @@ GLK_TEST_KEY(stats, hold_clock, CHOICE, stats_hold_clock, "wall", 0, 0, "wall,cp
 
 GLK_KEY(trace, file, TEXT, trace_file, "", 0, 0, "",
 	"Record all requests and frees of the program in this file, to be replayed or looked at by "
-	"glakectl. %p stands for the process id, %n for the number of the context in the process, "
-	"%% for %. A file that is there already is left alone, and nothing is recorded then but a "
+	"glakectl. %p stands for the process id, %n for the number of the context in the process, %h "
+	"for the host, %r and %j for the rank and the job that launchers name in the environment (RANK, "
+	"OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK, SLURM_PROCID; SLURM_JOB_ID, PBS_JOBID, LSB_JOBID, "
+	"JOB_ID; 0 where none is), %% for %. A file that is there already is left alone, and nothing is recorded then but a "
 	"warning printed.")
 GLK_KEY(trace, size, SIZE, trace_size, "4GiB", 1 * GLK_MIB, 16 * GLK_TIB, "",
 	"Most bytes of that file, 32 an event; it grows with what is written. When it is full, or "

@@ -24,9 +24,11 @@
 
 #include <glake/version.h>
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -45,6 +47,7 @@ _Static_assert(sizeof(struct glake_trace_event) == 32, "as the format has it");
 
 /* Digits of a number in a name. */
 #define NUMBER_MOST 20
+#define WORD_MOST   64 /* bytes of a host's name, or a job's */
 
 static glk_atomic(uint64_t) opened;
 static struct glk_lock length_lock = GLK_LOCK_INIT(GLK_RANK_TRACE);
@@ -60,16 +63,23 @@ static int refuse(const struct glk_trace_options *options, const char *name, int
 	return err;
 }
 
+/* What tells a process apart from others of its job, as launchers have it; each of the first that is set. */
+static const char *const ranks[] = {
+	"RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", NULL};
+static const char *const jobs[] = {
+	"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", NULL};
+
 int glk_trace_name_check(const char *pattern)
 {
 	size_t length = strlen(pattern);
 
 	for (const char *at = strchr(pattern, '%'); at; at = strchr(at + 2, '%')) {
-		if (at[1] != 'p' && at[1] != 'n' && at[1] != '%')
+		if (!at[1] || !strchr("hjnpr%", at[1]))
 			return glk_error(-EINVAL, GLAKE_ERROR_CONFIG,
-				"'%s': behind %% there may be p, n or another %%",
+				"'%s': behind %% there may be h, j, n, p, r or another "
+				"%%",
 				pattern);
-		length += NUMBER_MOST;
+		length += strchr("hj", at[1]) ? WORD_MOST : NUMBER_MOST;
 	}
 	if (length < GLK_TRACE_PATH_MAX)
 		return 0;
@@ -78,7 +88,36 @@ int glk_trace_name_check(const char *pattern)
 		GLK_TRACE_PATH_MAX - 1, length);
 }
 
-/* The name with its %p, %n and %% replaced, or as it is. 0 or -EINVAL. */
+/* A word of the environment or the system in a file name: what could lead elsewhere becomes '_'. */
+static int put_word(const char *word, size_t most, char *path)
+{
+	size_t length = strnlen(word, most);
+
+	for (size_t i = 0; i < length; i++)
+		path[i] = isalnum((unsigned char)word[i]) || strchr("-.", word[i])
+			? word[i]
+			: '_';
+	return (int)length;
+}
+
+static const char *first_of(const char *const *names)
+{
+	const char *value = NULL;
+
+	for (; *names && (!value || !*value); names++)
+		value = secure_getenv(*names);
+	return value && *value ? value : "0";
+}
+
+static int put_host(char *path)
+{
+	char name[WORD_MOST + 1] = "";
+
+	gethostname(name, sizeof(name) - 1);
+	return put_word(*name ? name : "0", WORD_MOST, path);
+}
+
+/* The name with what its % stand for, or as it is. 0 or -EINVAL. */
 static int expand(const struct glk_trace_options *options, char *path, size_t size)
 {
 	struct glake_error error = {.sz = sizeof(error)};
@@ -108,6 +147,12 @@ static int expand(const struct glk_trace_options *options, char *path, size_t si
 		else if (*from == 'n')
 			length = snprintf(path + at, size - at, "%llu",
 				(unsigned long long)glk_add_relaxed(&opened, 1) + 1);
+		else if (*from == 'h')
+			length = put_host(path + at);
+		else if (*from == 'r')
+			length = put_word(first_of(ranks), NUMBER_MOST, path + at);
+		else if (*from == 'j')
+			length = put_word(first_of(jobs), WORD_MOST, path + at);
 		else
 			path[at] = '%';
 		at += (size_t)length;

@@ -72,16 +72,30 @@ static bool opens_as(const char *pattern, const char *name)
 static void test_names(void)
 {
 	struct glk_trace *trace = NULL;
-	char name[64], much[300];
+	char name[64], much[300], host[65] = "";
 
 	snprintf(name, sizeof(name), "%ld.trace", (long)getpid());
 	ok(opens_as("%p.trace", name), "%%p is the process");
 	snprintf(name, sizeof(name), "x%ld-%%", (long)getpid());
 	ok(opens_as("x%p-%%", name), "%%%% a %%");
 	ok(opens_as("%n", "1") && opens_as("a%nb", "a2b"), "%%n counts");
+	unsetenv("RANK");
+	setenv("SLURM_PROCID", "7", 1);
+	setenv("SLURM_JOB_ID", "../4 2", 1);
+	ok(opens_as("%r", "7"), "%%r is the rank");
+	setenv("RANK", "31", 1);
+	ok(opens_as("r%r", "r31"), "  of the launcher that is nearest");
+	ok(opens_as("%j", ".._4_2"), "%%j is the job, and leads nowhere else");
+	unsetenv("RANK");
+	unsetenv("SLURM_PROCID");
+	unsetenv("SLURM_JOB_ID");
+	ok(opens_as("%r-%j", "0-0"), "  0 where there is none");
+	gethostname(host, sizeof(host) - 1);
+	ok(opens_as("%h", host), "%%h is the host");
 	tap_expect_log(3);
 	ok(!opens_as("a%q", "aq"), "nothing else");
-	has_str(tap.last_log, "behind % there may be p, n or another %", "says so");
+	has_str(tap.last_log, "behind % there may be h, j, n, p, r or another %",
+		"says so");
 	ok(!opens_as("a%", "a%"), "nor nothing");
 	memset(much, 'a', sizeof(much) - 1);
 	much[sizeof(much) - 1] = '\0';
