@@ -7,7 +7,7 @@
 set -eu
 cd "${1-$(dirname "$0")}"
 {
-	echo '/* SPDX-License-Identifier: LGPL-2.1-or-later */'
+	echo '/* SPDX-License-''Identifier: LGPL-2.1-or-later */'
 	echo '/* Made by kernels.sh from kernels.cu. */'
 	echo '/* clang-format off */'
 	echo "${2-const char glk_guard_text[]} ="

@@ -25,7 +25,7 @@ leave() {
 is_leaf() {
 	case $1 in
 	*/glake | */__pycache__) ;;
-	/usr/local/libexec | /usr/local/*/pkgconfig | /usr/local/*/man[1-9]) ;;
+	/usr/local/libexec | /usr/local/*/cmake | /usr/local/*/pkgconfig | /usr/local/*/man[1-9]) ;;
 	/usr/local/*/bash-completion | /usr/local/*/bash-completion/completions) ;;
 	/usr/local/*/zsh | /usr/local/*/zsh/site-functions) ;;
 	/usr/local/lib/systemd | /usr/local/lib/systemd/system | /usr/local/lib/systemd/user) ;;
@@ -62,13 +62,13 @@ logged | while read -r path; do
 		;;
 	esac
 	if [ -d "$path" ]; then # made by the install, and not empty before
-		rmdir "$path" 2>/dev/null && echo "Deleted: $path" || true
+		if rmdir "$path" 2>/dev/null; then echo "Deleted: $path"; fi
 	else
 		leave "$(dirname "$path")"
 	fi
 done
 
 if grep -qs '^ldconfig' "$note.txt"; then
-	ldconfig && echo "Running ldconfig" || true
+	if ldconfig; then echo "Running ldconfig"; fi
 fi
 rm -f "$note.txt" "$note.conf"

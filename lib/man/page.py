@@ -37,7 +37,7 @@ def paragraph(lines):
 def page(text, date):
     lines = text.splitlines()
     name, section, about = re.match(r"# ([\w-]+)\((\d)\): (.*)", lines[1]).groups()
-    yield from (".\\\" SPDX-License-Identifier: LGPL-2.1-or-later", f".Dd {date}", f".Dt {name.upper()} {section}", ".Os",
+    yield from (".\\\" SPDX-License-" + "Identifier: LGPL-2.1-or-later", f".Dd {date}", f".Dt {name.upper()} {section}", ".Os",
                 ".Sh NAME", f".Nm {name}", f".Nd {about}", ".Sh DESCRIPTION")
     held, code, after, items = [], False, True, False
     for line in [*lines[2:], ""]:

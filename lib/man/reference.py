@@ -200,7 +200,7 @@ def names_of(functions):
 
 
 def write_head(out, page, functions, types, date):
-    out.put('.\\" SPDX-License-Identifier: LGPL-2.1-or-later')
+    out.put('.\\" SPDX-License-' 'Identifier: LGPL-2.1-or-later')
     out.put('.\\" Made from the headers; what is wrong here is mended there.')
     out.put(f".Dd {date}")
     out.put(f".Dt {page.name.upper()} 3")

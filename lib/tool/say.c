@@ -5,7 +5,7 @@
  * a message, and names the program.
  *
  * A report that could not be written whole is a failure, whatever the command found out: a
- * full disk must not look like success.
+ * full disk must not look like success. Of a reader that went away nothing is said.
  */
 #include "tool/tool.h"
 
@@ -14,9 +14,11 @@
 #include <glake/error.h>
 
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 void glk_tool_say(const char *format, ...)
 {
@@ -60,12 +62,15 @@ void glk_tool_say_error(const char *what, int err)
 
 int glk_tool_finish(int status)
 {
+	struct pollfd out = {.fd = STDOUT_FILENO};
 	bool before = ferror(stdout);
 
 	if (!fflush(stdout) && !before)
 		return status;
+	if (before) /* why was told then: a pipe without a reader tells it again */
+		errno = poll(&out, 1, 0) == 1 && out.revents & POLLERR ? EPIPE : 0;
 	/* A reader that has seen enough knows. */
-	if (before || errno != EPIPE)
+	if (errno != EPIPE)
 		glk_tool_say("the report could not be written%s%s", before ? "" : ": ",
 			before ? "" : strerror(errno));
 	return status ? status : GLK_TOOL_FAILED;

@@ -183,8 +183,11 @@ def check_output():
     os.close(reader)
     child = subprocess.run([TOOL, "replay", "-d", "soft", "-r", "1", TRACE],
                            stdout=writer, stderr=subprocess.PIPE, check=False)
-    os.close(writer)
     equal((child.returncode, child.stderr), (1, b""), "a reader that goes away")
+    child = subprocess.run([TOOL, "conf", "explain", "log", "pool", "tier", "share", "policy", "io", "trace"],
+                           stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    equal((child.returncode, child.stderr), (1, b""), "in the middle of what is more than it takes at once")
 
 
 def main():

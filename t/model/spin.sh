@@ -32,6 +32,7 @@ check() {
 	# states are seen as fast as with -O2, which takes the compiler twice as long
 	speed=-O0
 	[ "$want" != 0 ] || speed=-O1
+	# shellcheck disable=SC2015 # what failed is told below
 	spin -a "$@" "$model" >said 2>&1 &&
 		cc "$speed" -w -DSAFETY -o pan pan.c >>said 2>&1 &&
 		./pan -m100000 >>said 2>&1 || true

@@ -23,6 +23,7 @@ HOLDS = {
                   rf"/usr/lib/[^/]+/libglake\.so\.{VERSION}"],
     "libglake-dev": ["/usr/include/glake/glake.h", "/usr/include/glake/version.h",
                      r"/usr/lib/[^/]+/libglake\.a", r"/usr/lib/[^/]+/libglake\.so",
+                     r"/usr/lib/[^/]+/cmake/glake/glake-config\.cmake",
                      r"/usr/lib/[^/]+/pkgconfig/glake\.pc", r"/usr/share/man/man3/glake\.3\.gz",
                      "/usr/share/man/man3/glake_alloc.3.gz",
                      "/usr/share/man/man3/glake-cpp.3.gz"],
@@ -42,6 +43,12 @@ HOLDS = {
                       "/usr/share/glake/torch_watch.hpp",
                       "/usr/share/man/man3/glake-python.3.gz"],
 }
+CMAKE = """cmake_minimum_required(VERSION 3.18)
+project(example C)
+find_package(glake 0.2 REQUIRED)
+add_executable(example example.c)
+target_link_libraries(example glake::glake)
+"""
 WANTS = {
     "libglake0": ["libc6 (>=", "liburcu"],
     "libglake-dev": [f"libglake0 (= {VERSION}-", "liburcu-dev"],
@@ -91,6 +98,15 @@ def unpacked(tap, packages):
             tap.ok(code == 0, f"README's example is compiled with pkg-config{what}", flags, said)
             code, said = run(root / "example", env=env)
             tap.ok(code == 0 and "bytes live" in said, "and runs", said)
+        if shutil.which("cmake"):
+            (root / "CMakeLists.txt").write_text(CMAKE, encoding="ascii")
+            code, said = run("cmake", "-S", root, "-B", root / "cmake", f"-Dglake_DIR={lib}/cmake/glake")
+            code, said = run("cmake", "--build", root / "cmake") if code == 0 else (code, said)
+            tap.ok(code == 0, "it is compiled with CMake", said)
+            code, said = run(root / "cmake/example", env=env)
+            tap.ok(code == 0 and "bytes live" in said, "and runs", said)
+        else:
+            tap.skip("it is compiled with CMake", "cmake is not installed")
         code, said = run(root / "usr/bin/glakectl", "--version", env=env)
         tap.ok(code == 0 and VERSION in said, "glakectl starts", said)
         code, said = run("/usr/bin/python3", "-c",

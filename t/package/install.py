@@ -64,7 +64,8 @@ def there(root):
 def has_all(tap, found):
     wanted = [f"lib/{name}" for name in (
         "glake/glake-probe", "libglake.so", "libglake.so.0", "libglake-torch.so.0", "libglake-preload.so",
-        "pkgconfig/glake.pc")]
+        "pkgconfig/glake.pc", "cmake/glake/glake-config.cmake",
+        "cmake/glake/glake-config-version.cmake")]
     wanted += [f"include/glake/{path.name}" for path in (ROOT / "include/glake").iterdir()
                if path.suffix in (".h", ".hpp")]
     wanted += ["include/glake/version.h", "bin/glakectl", "etc/glake.conf"]
