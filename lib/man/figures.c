@@ -66,7 +66,8 @@ static void walk(bool page)
 	struct writer writer = {.page = page, .device = -2};
 
 	if (!page)
-		puts("# SPDX-License-" "Identifier: LGPL-2.1-or-later");
+		puts("# SPDX-License-"
+		     "Identifier: LGPL-2.1-or-later");
 	glk_figures_walk(&all, take, &writer);
 	if (page)
 		puts(".El");
