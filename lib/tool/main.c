@@ -26,6 +26,8 @@ static const struct command {
 	{"replay", glk_tool_replay, "", "replay allocation traces through the library"},
 	{"trace", NULL, "trace", "show, convert and cut allocation traces"},
 	{"report", NULL, "glake.report", "make a page of a trace, for a browser"},
+	{"try", NULL, "glake.trial",
+		"show what a job would hold under PyTorch's allocators and glake"},
 	{"draw", NULL, "glake.draw", "draw what another command reported as JSON"},
 	{"bench", NULL, "bench", "measure the hot path and stitching"},
 	{"ps", NULL, "watch", "list processes that can be watched"},

@@ -11,7 +11,7 @@ from tap import TOOL, done, equal, has, ok, start
 HERE = os.path.dirname(TOOL)
 PARTS = {"bench": ["bench"], "doctor": ["doctor"], "watch": ["ps", "stat", "kv", "broker", "whose", "check", "map", "top"],
          "trace": ["trace"]}
-PYTHON = ["draw", "export", "report", "snapshot"]  # modules of the package
+PYTHON = ["draw", "export", "report", "snapshot", "try"]  # modules of the package
 
 
 def run(*words, **more):

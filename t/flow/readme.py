@@ -23,13 +23,13 @@ import readme  # noqa: E402
 # What each of them says, on stdout or into PAGE.
 SAID = {
     "info": "glake ", "doctor": "fit for glake", "replay FILE...": "peak reserved",
-    "trace show FILE": "events", "report FILE -o PAGE": "usage", "draw FILE -o PICTURE": "usage", "bench": "Measures parts of the library",
+    "trace show FILE": "events", "try FILE": "usage", "report FILE -o PAGE": "usage", "draw FILE -o PICTURE": "usage", "bench": "Measures parts of the library",
     "ps": "usage", "stat [PID]": "usage", "map [PID]": "usage",
     "snapshot [PID] -o FILE": "usage", "top": "usage", "export": "usage", "conf show": "pool.budget", "conf explain KEY": "GLAKE_POOL_BUDGET", "conf check": "ok",
 }
 ABOUT_A_MACHINE = ("doctor",)  # it may have a problem
 # t/flow/report.py, draw.py, bench.py, stat.py, map.py, top.py and export.py have them
-ELSEWHERE = ("report FILE -o PAGE", "draw FILE -o PICTURE", "bench", "ps", "stat [PID]", "map [PID]", "snapshot [PID] -o FILE", "top", "export")
+ELSEWHERE = ("try FILE", "report FILE -o PAGE", "draw FILE -o PICTURE", "bench", "ps", "stat [PID]", "map [PID]", "snapshot [PID] -o FILE", "top", "export")
 
 
 def clean(**more):
