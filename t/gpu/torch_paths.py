@@ -53,13 +53,12 @@ def rate(copy, way, size):
     return size * MIB / best / 1e9
 
 
-def pieces(torch, copy, way, size):
-    """(GPU, stream, what, begin, end, bytes) of each, in us."""
+def pieces(torch, act):
+    """(GPU, stream, what, begin, end, bytes) of each copy of the second of two times, in us."""
     from torch.profiler import profile, ProfilerActivity
     with profile(activities=[ProfilerActivity.CUDA]) as told:
         for _ in range(2):  # what profiling makes at first would be in the way
-            copy(way, size)
-            copy.wait()
+            act()
     found = [(e.device_index(), e.device_resource_id(), e.name(), e.start_ns(), e.duration_ns(), e.nbytes())
              for e in told.profiler.kineto_results.events() if e.name().startswith("Memcpy")]
     found = sorted(found, key=lambda row: row[3])[len(found) // 2:]
@@ -134,6 +133,8 @@ def suspended(torch, glake, copy, gib):
         rows.append({"suspend": took[0], "resume": took[1]})
         print(f"suspend {turn}: {gib} GiB away in {took[0]:.3f} s, {up:.1f} GB/s, {up / of['up']:.2f} of the plain copies; "
               f"back in {took[1]:.3f} s, {down:.1f} GB/s, {down / of['down']:.2f}", flush=True)
+    for hop in paths_of(pieces(torch, lambda: (glake.suspend(0), glake.resume(0)))):
+        print("  " + ", ".join(f"{key} {value}" for key, value in hop.items()))
     wrong = sum(not bool((block == number * 2654435761 % 2**31).all()) for number, block in enumerate(blocks))
     print(f"blocks that are not what they were: {wrong}")
     if wrong:
@@ -216,7 +217,7 @@ def main():
             if way == "up" and not torch.equal(copy.host[:size * MIB], kept[:size * MIB]):
                 sys.exit(f"torch_paths.py: {size} MiB came back as something else")
             case = {"size": size, "way": way, "rate": rate(copy, way, size)}
-            case["rows"] = pieces(torch, copy, way, size)
+            case["rows"] = pieces(torch, lambda way=way, size=size: (copy(way, size), copy.wait()))
             cases.append(case)
             print(f"{size} MiB {way}: {case['rate']:.1f} GB/s", flush=True)
             for hop in paths_of(case["rows"]):
