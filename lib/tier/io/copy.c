@@ -5,11 +5,12 @@
  * next.
  *
  * A piece is as large as calls are cheap beside it, and no larger: a path has nothing to do until its first piece has
- * been queued, and the last one of each path is waited for alone. So there are PIECES for each path of a large copy,
- * up to io.piece; what is below LEAST is bound by the calls. One GPU over four paths, H200, three relays that it
- * fetches from, GB/s at 16, 64, 256 MiB and 1 GiB, where one path has 55: down 111, 136, 144, 158 with pieces of 2 MiB,
- * 110, 138, 155, 148 with 4, and of 8 -, 124, 155, 163; up 133, 144, 126, 136, then 120, 142, 137, 139, and -, 136, 127,
- * 134. A call took 1.4 us there, and 2.4 on another host.
+ * been queued, and the last one of each path is waited for alone. So a large copy has PIECES of them for each path, of
+ * io.piece at most; where these would be smaller than BOUND it has fewer, but FEWEST; and none is smaller than LEAST,
+ * where calls are what it waits for. One GPU over four paths, H200, three relays that it fetches from, GB/s at 16, 64,
+ * 256 MiB and 1 GiB, where one path has 55: down 111, 136, 144, 158 with pieces of 2 MiB; 110, 138, 155, 148 of 4; -,
+ * 124, 155, 163 of 8; up 133, 144, 126, 136; 120, 142, 137, 139; -, 136, 127, 134. A call took 1.4 us there, and 2.4 on
+ * another host. Smaller ones towards the end of each copy brought nothing.
  *
  * A piece with a relay is four calls. Only where its slot will be needed again before the copy ends, an event tells when
  * that is empty; else one behind the last piece tells it of all of them.
@@ -28,14 +29,14 @@
 #include <errno.h>
 
 #define PIECES 16
-#define LEAST  ((uint64_t)4 << 20)
-/* Towards the end they are a half of each path's part of what is left, but no smaller than this. */
-#define LAST  ((uint64_t)2 << 20)
-#define GRAIN ((uint64_t)64 << 10)
+#define FEWEST 2
+#define LEAST  ((uint64_t)2 << 20)
+#define BOUND  ((uint64_t)4 << 20)
 /* Times that a stream is waited for: what it may be writing to is somebody else's otherwise. */
 #define SYNCS 8
 /* Ranges that are smaller than such a part of a piece, on average, are for one path. */
 #define SMALL_RANGE 32
+
 struct piece {
 	uint64_t dst, src, bytes;
 	uint64_t offset; /* in the whole copy */
@@ -56,7 +57,7 @@ struct transfer {
 	unsigned count;
 	uint64_t used;		     /* relays that carry a piece of it, a bit each */
 	uint64_t owed;		     /* and that the program's stream is not behind yet */
-	uint64_t most;		     /* bytes of a piece that is none of the last */
+	uint64_t most;		     /* bytes of a piece */
 	uint64_t begun;		     /* and whose first stream waits for the start */
 	struct glk_drv_event *start; /* behind what its stream had to do before */
 	bool unsure;		     /* what is under way cannot be waited for */
@@ -396,11 +397,12 @@ static bool is_one_of_many(const struct transfer *tr)
 /* What a copy is cut into: it fits a slot of every path. */
 static uint64_t piece_most(const struct transfer *tr)
 {
-	uint64_t part = tr->copy->bytes / tr->count;
-	uint64_t most;
+	uint64_t part = tr->copy->bytes / tr->count, most = part / FEWEST, many;
 
-	part = is_one_of_many(tr) ? part : part / PIECES;
-	most = part > LEAST ? part : LEAST;
+	many = part / (is_one_of_many(tr) ? 1 : PIECES);
+	most = most < BOUND ? most : BOUND;
+	most = most > many ? most : many;
+	most = most > LEAST ? most : LEAST;
 	most = most < tr->io->piece ? most : tr->io->piece;
 
 	for (unsigned i = 1; i < tr->count; i++) {
@@ -411,15 +413,6 @@ static uint64_t piece_most(const struct transfer *tr)
 	return most;
 }
 
-/* The next piece is no larger than this. */
-static uint64_t next_most(const struct transfer *tr)
-{
-	uint64_t part = (tr->end - tr->begin) / (2 * tr->count) / GRAIN * GRAIN;
-
-	part = part > LAST ? part : LAST;
-	return part < tr->most && !is_one_of_many(tr) ? part : tr->most;
-}
-
 /* Until all is queued, no path is left, or there is no such memory. */
 static void spread(struct transfer *tr)
 {
@@ -428,9 +421,8 @@ static void spread(struct transfer *tr)
 	struct piece piece;
 	int at, err = 0;
 
-	tr->most = piece_most(tr);
+	tr->most = most = piece_most(tr);
 	while (err != -EINVAL) {
-		most = next_most(tr);
 		left = tr->returned.bytes ? tr->returned.bytes : tr->end - tr->begin;
 		if (!left)
 			return;

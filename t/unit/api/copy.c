@@ -370,14 +370,15 @@ static int count_copy(struct glk_drv *drv, uint64_t dst, uint64_t src, size_t si
 	return usual->copy(drv, dst, src, size, on);
 }
 
-/* Sixteen for each path, of 4 MiB at least and io.piece at most. */
+/* Sixteen for each path, of 4 MiB at least and io.piece at most; two where these would be larger. */
 static void pieces(void)
 {
 	static const char *const settings[] = {MANY, "io.lend=1", "soft.memory=1GiB",
 		"io.staging=32MiB", "io.piece=6MiB", NULL};
 	static const struct {
 		size_t bytes, piece;
-	} of[] = {{16 * MIB, 4 * MIB}, {144 * MIB, 9 * MIB / 2}, {208 * MIB, 6 * MIB}};
+	} of[] = {{8 * MIB, 2 * MIB}, {12 * MIB, 3 * MIB}, {64 * MIB, 4 * MIB},
+		{144 * MIB, 9 * MIB / 2}, {208 * MIB, 6 * MIB}};
 	const size_t most = 208 * MIB;
 	struct glk_drv_ops ops;
 	unsigned char *from;
