@@ -10,7 +10,6 @@
 #include "cache/part.h"
 #include "cache/plan.h"
 #include "cache/seal.h"
-#include "tier/pack.h"
 
 #include <errno.h>
 #include <string.h>

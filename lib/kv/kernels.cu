@@ -39,8 +39,8 @@ extern "C" __global__ void glake_kv_rows(const __grid_constant__ struct glk_kv_r
 
 				v[i] = make_uint4(0, 0, 0, 0);
 				if (in + i * GLK_KV_LANES * 16 < r.size && from)
-					v[i] = __ldcs((const uint4 *)(from +
-						of % GLK_KV_PLACE));
+					v[i] = __ldcs((
+						const uint4 *)(from + of % GLK_KV_PLACE));
 			}
 #pragma unroll
 			for (uint32_t i = 0; i < GLK_KV_AT_ONCE; i++)
