@@ -86,7 +86,7 @@ static const char *read_section(struct glk_conf_reader *reader, char *line)
 static void read_value(struct glk_conf_reader *reader, const char *section, char *line)
 {
 	char *equals = find(line, "=:");
-	const char *key;
+	char *key, *dot;
 
 	if (*equals != '=' && *equals != ':') {
 		glk_conf_report(reader, -EINVAL, "",
@@ -96,10 +96,15 @@ static void read_value(struct glk_conf_reader *reader, const char *section, char
 	*find(equals + 1, "") = '\0';
 	*equals = '\0';
 	key = strip(line);
-	if (!*key)
+	dot = strchr(key, '.');
+	if (!*key) {
 		glk_conf_report(reader, -EINVAL, "", "no key before the value");
-	else if (section)
+	} else if (section && dot) { /* as README and the options of the tool have it */
+		*dot = '\0';
+		glk_conf_assign_named(reader, key, dot + 1, strip(equals + 1), 0);
+	} else if (section) {
 		glk_conf_assign_named(reader, section, key, strip(equals + 1), 0);
+	}
 }
 
 static bool has_control(const char *s)

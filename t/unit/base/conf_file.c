@@ -43,6 +43,17 @@ static void missing(void)
 	is_int(found.count, 0, "without a word");
 }
 
+static void dotted(void)
+{
+	write_text(
+		"soft.gpus = 9\n[pool]\nsoft.nodes = 3\nbudget = 1GiB\nsoft.gpsu = 4\n");
+	is_int(read_named(NULL, &conf), 0, "keys with their sections before them");
+	ok(conf.soft_gpus == 9 && conf.soft_nodes == 3 && conf.pool_budget == 1 << 30,
+		"are read in any section");
+	is_int(found.count, 1, "one is none");
+	has_str(found.at[0].text, "did you mean soft.gpus?", "and has a suggestion");
+}
+
 static void modes(void)
 {
 	static const mode_t good[] = {0644, 0600, 0444, 0400, 0755};
@@ -143,6 +154,7 @@ int main(void)
 	make_folder();
 	glk_conf_path_set(found_path);
 	missing();
+	dotted();
 	modes();
 	kinds();
 	sizes();
