@@ -34,6 +34,7 @@ struct loader {
 	char text[LINE_MAX_SIZE]; /* of the row at hand, as far as it is read */
 	size_t length;
 	bool too_long;
+	bool is_old; /* RMM before 0.14.1 named no threads */
 };
 
 static int fail(struct loader *loader, int err, const char *format, ...)
@@ -84,13 +85,21 @@ int trace_show_row(struct trace_reading *reading, const struct trace_row *row,
 
 static int add_row(struct loader *loader, const char *text, size_t length)
 {
-	char what[TRACE_MESSAGE_MAX];
+	char what[TRACE_MESSAGE_MAX], whole[LINE_MAX_SIZE + 3];
 	struct trace_row row;
-	int err = trace_row_parse(text, length, what, sizeof(what), &row);
+	int err;
 
+	if (loader->is_old) {
+		length = (size_t)snprintf(
+			whole, sizeof(whole), "0,%.*s", (int)length, text);
+		text = whole;
+	}
+	err = trace_row_parse(text, length, what, sizeof(what), &row);
 	if (!err)
 		err = trace_show_row(loader->reading, &row, what, sizeof(what));
-	return err ? fail(loader, err, "%s", what) : 0;
+	return err ? fail(loader, err, "%s%s", what,
+			     err == -EINVAL ? "; --lenient leaves such rows out" : "")
+		   : 0;
 }
 
 /* A mistake in one row, as against one in the file or the machine. */
@@ -108,8 +117,16 @@ static int add_line(struct loader *loader)
 	if (length && loader->text[length - 1] == '\r')
 		length--;
 	if (loader->line == 1) {
-		if (length == strlen(trace_header) &&
-			!memcmp(loader->text, trace_header, length))
+		const char *header = loader->text, *old = strchr(trace_header, ',') + 1;
+
+		if (length >= 3 && !memcmp(header, "\xef\xbb\xbf", 3)) {
+			header += 3;
+			length -= 3;
+		}
+		loader->is_old = length == strlen(old) && !memcmp(header, old, length);
+		if (loader->is_old ||
+			(length == strlen(trace_header) &&
+				!memcmp(header, trace_header, length)))
 			return 0;
 		return fail(loader, -EINVAL,
 			"this is no allocation trace, which begins with the row '%s'",

@@ -79,10 +79,16 @@ def check_writers(folder):
     equal(result["job_s"], 0.5, "time goes on over midnight")
     run, _ = replay(folder, GOOD.replace("\n", "\r\n"), "--json")
     equal(run.returncode, 0, "line ends of DOS")
+    want = same_part(replay(folder, GOOD, "--json")[0])
+    old = "".join(line.split(",", 1)[1] for line in GOOD.splitlines(keepends=True))
+    for what, rows in (("a mark of the order of bytes", b"\xef\xbb\xbf" + GOOD.encode()), ("no threads, as RMM had before 0.14.1", old)):
+        run, _ = replay(folder, rows, "--json")
+        equal((run.returncode, run.stderr), (0, b""), f"a log with {what}")
+        equal(same_part(run), want, "is read as any other")
 
 
 BAD = {
-    "a broken row": (GOOD + "0,5,free\n", 6, "broken row: 3 columns instead of 6"),
+    "a broken row": (GOOD + "0,5,free\n", 6, "broken row: 3 columns instead of 6; --lenient leaves such rows out"),
     "an unknown action": (GOOD + "0,5,realloc,0x1000,99,0\n", 6, "unknown action 'realloc'"),
     "a free of an unknown pointer": (GOOD + "0,5,free,0x3000,99,0\n", 6,
                                      "free of 0x3000, which is not live"),
