@@ -221,7 +221,7 @@ static int convert(struct convert *job)
 			"-o is missing: %s becomes a trace of glake's own format, which is "
 			"written to a file",
 			job->options->file);
-	else if (err)
+	else if (err && err != -EPIPE) /* a reader that has seen enough knows */
 		glk_tool_say("%s", message);
 	return err;
 }

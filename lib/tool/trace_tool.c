@@ -202,7 +202,7 @@ static int take_option(int c, const char *command, struct trace_tool_options *op
 		return glk_tool_usage(command, "-%c is none of its options", c);
 	switch (c) {
 	case 'o':
-		options->output = optarg;
+		options->output = strcmp(optarg, "-") ? optarg : NULL;
 		return 0;
 	case 'f':
 		options->format = optarg;

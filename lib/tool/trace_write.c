@@ -171,7 +171,9 @@ void trace_writer_fini(struct trace_writer *writer)
 
 static int printed(int length, char *message, size_t size)
 {
-	return length < 0 ? fail(message, size, -EIO, strerror(errno)) : 0;
+	if (length >= 0)
+		return 0;
+	return fail(message, size, errno == EPIPE ? -EPIPE : -EIO, strerror(errno));
 }
 
 int trace_log_begin(FILE *file, char *message, size_t size)

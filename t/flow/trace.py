@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-from tap import DATA, REAL_TIME, done, equal, has, note, ok, start, tool, until
+from tap import DATA, REAL_TIME, TOOL, done, equal, has, note, ok, start, tool, until
 
 PROGRAM = os.environ["GLAKE_TRACE_PROGRAM"]
 MIB = 1 << 20
@@ -348,6 +348,23 @@ def check_refused(folder):
     ok([name for name in os.listdir(folder) if name.endswith("-1.trace")], "%p and %n")
 
 
+def check_standard_output(folder):
+    """A log goes there without -o, and by -o -; a reader that goes away is told nothing."""
+    with open(os.path.join(folder, "long.csv"), "w", encoding="ascii") as file:
+        file.write("Thread,Time,Action,Pointer,Size,Stream\n" + "".join(
+            f"0,{i},allocate,0x{i + 1:x}000,4096,0\n" for i in range(20000)))
+    runs = [subprocess.run([TOOL, "trace", "convert", "-q", "-f", "csv", *words, "long.csv"], cwd=folder, capture_output=True, check=False)
+            for words in ((), ("-o", "-"))]
+    ok(runs[0].stdout == runs[1].stdout and runs[0].stdout.count(b"\n") == 20001, "-o - is standard output", runs[1].stderr)
+    ok("-" not in os.listdir(folder), "and no file of that name")
+    reader, writer = os.pipe()
+    os.close(reader)
+    run = subprocess.run([TOOL, "trace", "convert", "-q", "-f", "csv", "long.csv"], cwd=folder, stdout=writer,
+                         stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    equal((run.returncode, run.stderr), (1, b""), "a reader that goes away")
+
+
 def check_usage(folder):
     trace = os.path.join(folder, "alone.trace")
     for args in ((), ("nonsense",), ("show",), ("convert",), ("show", trace, trace),
@@ -400,6 +417,7 @@ def main():
         check_gpus(folder)
         check_full(folder)
         check_refused(folder)
+        check_standard_output(folder)
         check_usage(folder)
     done()
 
