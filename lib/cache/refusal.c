@@ -309,7 +309,10 @@ int glk_refusal_memory(struct glk_arena *home, const struct glk_node *node, uint
 	add_held(&s, gpu);
 	add(&s, ", largest hole %s",
 		glk_say_bytes(glk_tree_largest(map, &map->common)).text);
-	add(&s, "; a larger budget or fewer live blocks would help");
+	add(&s, "; %s would help",
+		budget != UINT64_MAX
+			? "a larger budget or fewer live blocks"
+			: "fewer live blocks here, or less in other programs,");
 	return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_DEVICE, "%s", s.text);
 }
 

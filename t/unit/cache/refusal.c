@@ -37,6 +37,21 @@ static void join(int level, const char *line, void *arg)
 		snprintf(joined + used, GLK_REFUSAL_TEXT - used, "%s\n", line);
 }
 
+/* What would help is what there is. */
+static void without_a_budget(void)
+{
+	struct rig rig;
+
+	rig_open(&rig, (const char *const[]){"soft.memory=128MiB", NULL});
+	rig_alloc(&rig, 96 * MIB, NULL);
+	refuse(&rig, 64 * MIB, NULL, 0);
+	has_str(rig_error().text, "held with no budget set", "no budget");
+	has_str(rig_error().text,
+		"; fewer live blocks here, or less in other programs, would help",
+		"so that a larger one is not told of");
+	rig_close(&rig, 1);
+}
+
 static void in_the_log(void)
 {
 	static char joined[GLK_REFUSAL_TEXT];
@@ -484,6 +499,7 @@ int main(void)
 	in_lines();
 	by_what_helps();
 	by_where_it_stopped();
+	without_a_budget();
 	in_the_log();
 	by_a_budget();
 	by_streams();
