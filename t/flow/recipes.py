@@ -3,6 +3,8 @@
 glake-recipes(7): what the page tells to write is right, and what can run without a GPU and without others' packages is
 run, as it stands there. Each recipe tells how to see it, what it costs and when not to.
 """
+import ast
+import inspect
 import json
 import os
 import re
@@ -80,8 +82,17 @@ def check_shell(folder):
 def check_python():
     sys.path.insert(0, str(ROOT / "lib/python"))
     import glake
+    wrong = []
     for _, text in of_kind("python"):
-        compile(text, "recipe", "exec")
+        for call in ast.walk(ast.parse(text)):
+            if not isinstance(call, ast.Call) or not ast.unparse(call.func).startswith("glake."):
+                continue
+            function = getattr(glake, call.func.attr, None)
+            try:
+                inspect.signature(function).bind(*call.args, **{word.arg: word for word in call.keywords})
+            except TypeError as error:
+                wrong.append(f"{ast.unparse(call)}: {error}")
+    equal(wrong, [], "functions take what they are given")
     named = set(re.findall(r"\bglake\.([a-z_]+)\(", TEXT))
     equal(sorted(name for name in named if not hasattr(glake, name)), [], f"{len(named)} functions of Python")
 
