@@ -81,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(GLK_ALIKE_THREADS)
 
 #pragma unroll 1
 		for (; a < end; a += GLK_ALIKE_THREADS * GLK_ALIKE_DEEP / 2,
-				b += GLK_ALIKE_THREADS * GLK_ALIKE_DEEP / 2) {
+			b += GLK_ALIKE_THREADS * GLK_ALIKE_DEEP / 2) {
 			uint4 x[GLK_ALIKE_DEEP / 2], y[GLK_ALIKE_DEEP / 2];
 
 #pragma unroll

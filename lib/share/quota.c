@@ -461,32 +461,32 @@ static bool add(struct gpu *g, glk_atomic(uint64_t) * figure, uint64_t bytes)
 	return false;
 }
 
-static bool count(
-	struct gpu *g, glk_atomic(uint64_t) * figure, uint64_t bytes, bool may_call)
+/* Whether what is beside is to be measured before so much more. */
+static bool is_due(struct gpu *g, uint64_t bytes)
 {
 	uint64_t grown = glk_load_relaxed(&g->grown);
-	uint64_t limit = glk_load_relaxed(&g->limit);
 
-	if (may_call && (!grown || grown + bytes > limit / MEASURES)) {
-		glk_lock(&lock);
-		look(g, false);
-		glk_unlock(&lock);
-	}
-	if (add(g, figure, bytes))
-		return true;
-	if (!may_call)
-		return false;
-	glk_lock(&lock);
-	look(g, true);
-	glk_unlock(&lock);
-	return add(g, figure, bytes);
+	return !grown || grown + bytes > glk_load_relaxed(&g->limit) / MEASURES;
 }
 
 static int take(struct glk_quota *quota, uint64_t bytes, bool may_call)
 {
 	struct gpu *g = (struct gpu *)quota;
+	bool fits;
 
-	return count(g, &mine(g)->held, bytes, may_call) ? 0 : -ENOMEM;
+	if (may_call && is_due(g, bytes)) {
+		glk_lock(&lock);
+		look(g, false);
+		glk_unlock(&lock);
+	}
+	fits = add(g, &mine(g)->held, bytes);
+	if (!fits && may_call) {
+		glk_lock(&lock);
+		look(g, true);
+		glk_unlock(&lock);
+		fits = add(g, &mine(g)->held, bytes);
+	}
+	return fits ? 0 : -ENOMEM;
 }
 
 static void put(struct glk_quota *quota, uint64_t bytes)
@@ -589,6 +589,13 @@ static void configure(const struct glk_quota_rules *rules)
 	read_limits();
 }
 
+static bool is_same(const struct glk_quota_rules *rules)
+{
+	return own.read && own.rules.share == rules->share &&
+		!strcmp(own.rules.path, rules->path) &&
+		!strcmp(own.rules.name, rules->name);
+}
+
 int glk_quota_begin(
 	struct glk_pool *pool, const struct glk_quota_rules *rules, bool *ret_has)
 {
@@ -598,7 +605,8 @@ int glk_quota_begin(
 	if (!glk_quota_wants(rules))
 		return 0;
 	glk_lock(&lock);
-	if (!own.users) {
+	/* one that had it before its first context keeps it */
+	if (!own.users && !is_same(rules)) {
 		detach();
 		configure(rules);
 	}
@@ -672,27 +680,37 @@ static void pass_back(struct gpu *g, uint64_t bytes)
 		;
 }
 
-int glk_quota_pass(const struct glk_quota_rules *rules, const char *uuid, uint64_t memory,
-	int64_t bytes)
+/* Under the lock, so that the file stays. */
+static int pass(struct gpu *g, uint64_t bytes)
 {
 	char why[GLK_WIRE_WHY_MAX];
-	struct gpu *g;
 
-	glk_lock(&lock);
-	g = find(rules, uuid, memory);
-	glk_unlock(&lock);
-	if (!g)
+	if (is_due(g, bytes))
+		look(g, false);
+	if (add(g, &mine(g)->beside, bytes))
 		return 0;
-	if (bytes < 0) {
-		pass_back(g, -(uint64_t)bytes);
-		glk_lock(&lock);
-		measure(g);
-		glk_unlock(&lock);
-		return 0;
-	}
-	if (count(g, &mine(g)->beside, (uint64_t)bytes, true))
+	look(g, true);
+	if (add(g, &mine(g)->beside, bytes))
 		return 0;
 	tell(&g->quota, why, sizeof(why));
 	return glk_error(-EDQUOT, GLAKE_ERROR_LIMIT, "%s are refused: %s",
-		glk_say_bytes((uint64_t)bytes).text, why);
+		glk_say_bytes(bytes).text, why);
+}
+
+int glk_quota_pass(const struct glk_quota_rules *rules, const char *uuid, uint64_t memory,
+	int64_t bytes)
+{
+	struct gpu *g;
+	int err = 0;
+
+	glk_lock(&lock);
+	g = find(rules, uuid, memory);
+	if (g && bytes < 0) {
+		pass_back(g, -(uint64_t)bytes);
+		measure(g);
+	} else if (g) {
+		err = pass(g, (uint64_t)bytes);
+	}
+	glk_unlock(&lock);
+	return err;
 }

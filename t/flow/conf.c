@@ -178,7 +178,8 @@ int main(void)
 	close(fd);
 	glake_log_hook(NULL, NULL, 0);
 	setenv("GLAKE_LOG_LEVEL", "none", 1);
-	setenv("XDG_RUNTIME_DIR", path, 1); /* no directory: nothing is left in that of the user */
+	setenv("XDG_RUNTIME_DIR", path,
+		1); /* no directory: nothing is left in that of the user */
 	every_key();
 	together();
 	in_a_file();
