@@ -74,18 +74,22 @@ struct glake_checked {
 	uint64_t findings; /* since open, of all kinds */
 	uint64_t
 		again; /* requests that were served by what was kept, since open: their canaries were there */
+	uint64_t
+		contents; /* that are away and have a hash (tier.verify), and are what they were */
 	uint64_t cleared; /* bytes, as security.level says, since open */
 	uint64_t
 		uncleared; /* blocks that were to be and were not, since open: their stream captured, or the driver refused */
 };
 
 /*
- * Looks at all that is guarded, on all GPUs, behind the work that was queued there.
+ * Looks at all that is guarded, on all GPUs, behind the work that was queued there; at contents that are away; and whether the
+ * driver has in use what the library holds.
  *
  * ret_checked	what was done, also where something was found; NULL if nobody wants to know
  *
  * Returns 0, or -EIO (GUARD: something was written that should not have been, now or since the last call that said
- * so; the record names the first block), -EBUSY (CAPTURE: a stream captures a graph), -EIO (DRIVER), -E2BIG, -ESTALE,
+ * so; the record names the first block; CORRUPT: contents of a block that is away are not what they were, or more memory is
+ * booked than the driver says is in use), -EBUSY (CAPTURE: a stream captures a graph), -EIO (DRIVER), -E2BIG, -ESTALE,
  * -ENODEV (device lost, or in a forked child).
  * Thread: any; frees of the blocks that are looked at wait meanwhile. Blocks: until the GPUs are idle. Driver calls:
  * a wait, a copy and a kernel for each 131072 blocks, a kernel for each 1024 that are kept, and waits; at the first time on a GPU a stream and a page.

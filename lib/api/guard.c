@@ -9,14 +9,43 @@
 #include "wire/wire.h"
 
 #include <errno.h>
+#include <inttypes.h>
+
+/* What the library holds of a GPU is a part of what the driver says is in use. */
+static int compare(struct glk_cache *cache)
+{
+	size_t left, total;
+	uint64_t held;
+	int err;
+
+	if (!glk_load_acquire(&cache->started)) /* pairs with: glk_cache_start */
+		return 0;
+	/* what goes back between the two is in neither */
+	held = glk_node_own(cache->node);
+	err = cache->drv->ops->memory_info(cache->drv, cache->device, &left, &total);
+	if (err || held <= total - left)
+		return err;
+	held = glk_node_own(cache->node);
+	if (held <= total - left)
+		return 0;
+	return glk_error(-EIO, GLAKE_ERROR_CORRUPT,
+		"the books have %" PRIu64
+		" bytes of GPU %d, of which the driver says that %zu are in use",
+		held, cache->device, total - left);
+}
 
 /* Looks, and tells nobody; adds to *did. */
 static int look(struct glk_context *context, struct glake_checked *did)
 {
 	int err = 0;
 
-	for (int i = 0; i < context->devices && !err; i++)
+	for (int i = 0; i < context->devices && !err; i++) {
 		err = glk_guard_check(&context->caches[i], did);
+		if (!err)
+			err = glk_cache_check_away(&context->caches[i], &did->contents);
+		if (!err)
+			err = compare(&context->caches[i]);
+	}
 	return err;
 }
 
@@ -210,6 +239,7 @@ void glk_method_check(struct glk_rpc_call *call)
 		glk_json_add_uint(json, "freed", c.freed);
 		glk_json_add_uint(json, "kept", c.kept);
 		glk_json_add_uint(json, "again", c.again);
+		glk_json_add_uint(json, "contents", c.contents);
 		glk_json_add_uint(json, "cleared", c.cleared);
 		glk_json_add_uint(json, "uncleared", c.uncleared);
 		glk_json_add_uint(json, "unchecked", c.unchecked);

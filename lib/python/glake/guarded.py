@@ -29,7 +29,7 @@ class _Finding(Sized):
 
 class _Checked(Sized):
     _fields_ = [("sz", ctypes.c_size_t),
-                *many(ctypes.c_uint64, "blocks broken freed kept unchecked unguarded findings again cleared uncleared")]
+                *many(ctypes.c_uint64, "blocks broken freed kept unchecked unguarded findings again contents cleared uncleared")]
 
 
 class _Described(Sized):

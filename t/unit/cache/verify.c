@@ -40,6 +40,7 @@ static void finds_a_bit(void)
 {
 	const size_t sizes[] = {300 << 10, 5 * MIB, (70 * MIB) + 512};
 	int torn = 0, missed = 0;
+	uint64_t looked = 0;
 
 	set_up("tier.verify=yes");
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
@@ -54,7 +55,9 @@ static void finds_a_bit(void)
 			torn += glk_cache_fetch(&rig.cache, h.addr, a) || !has_marks(&h);
 			torn += glk_cache_spill(&rig.cache, h.addr, a) != 0;
 			run = first_run(&h);
+			missed += glk_cache_check_away(&rig.cache, &looked) != 0;
 			spoil(run, at[k]);
+			missed += glk_cache_check_away(&rig.cache, &looked) != -EIO;
 			missed += glk_cache_fetch(&rig.cache, h.addr, a) != -EIO;
 			missed += rig_error().error_class != GLAKE_ERROR_CORRUPT;
 			spoil(run, at[k]);
