@@ -58,8 +58,10 @@ def _name(function, number):
 
 
 def _fields(record, *without):
-    return {name: getattr(record, name) or 0 for name, _ in record._fields_
-            if name not in ("sz", "unused", *without)}
+    values = {name: getattr(record, name) or 0 for name, _ in record._fields_
+              if name not in ("sz", "unused", *without)}
+    return {name: [at for at in value if at] if isinstance(value, ctypes.Array) else value
+            for name, value in values.items()}
 
 
 def _frames(addresses):
