@@ -69,7 +69,6 @@ enum what {
 	NEVER,	   /* read before it was written: what is there is no number */
 	SEALED,	   /* a page that two sequences of a KV cache share */
 	ANOTHER, /* freed on another stream than it was used on, which was told: no mistake */
-	WHATS,
 };
 
 static const char *const names[] = {"past the end", "before the beginning",

@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 BY = (1, 16, 256)
-WHATS = [f"over{by}" for by in BY] + ["after", "read"]
+MISTAKES = [f"over{by}" for by in BY] + ["after", "read"]
 # of reads no mode but full tells
 EXPECTED = {("canary", "after"): "nothing", ("canary", "read"): "nothing",
             ("poison", "read"): "nothing", ("full", "read"): "fault", ("full", "after"): "fault"}
@@ -117,7 +117,7 @@ def main():
     for mode in "canary", "poison", "full":
         rows = [(kind, what, subprocess.Popen([sys.executable, __file__, kind, mode, what], stdout=subprocess.PIPE,
                                               stderr=subprocess.PIPE, text=True))
-                for kind in KINDS for what in WHATS]
+                for kind in KINDS for what in MISTAKES]
         for kind, what, child in rows:
             out, err = child.communicate(timeout=120)
             word = out.split("\n")[0] or err[-300:]
