@@ -461,7 +461,8 @@ void glk_move_places(const struct glk_mover *mover, uint32_t run, uint64_t from,
 		struct glake_copy_range r;
 		uint64_t at = left.addr;
 
-		gather(&mover->store, &left, false, 1, &r);
+		if (!gather(&mover->store, &left, false, 1, &r))
+			return;
 		for (uint64_t in = 0; in < r.bytes; in += GLK_STORE_CHUNK)
 			ret_places[(at + in) / GLK_STORE_CHUNK] = (uintptr_t)r.src + in;
 	}
