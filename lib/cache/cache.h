@@ -291,8 +291,8 @@ int glk_guarded_order(struct glk_cache *cache, struct glk_extent *e, uint32_t fr
 	uint64_t serial, uint32_t behind);
 void glk_guarded_release(
 	struct glk_cache *cache, struct glk_extent *e, uint32_t on, uint64_t serial);
-/* kept.c: whether contents of blocks that are away are what they were, as far as they have a hash (tier.verify). Frees and fetches of a
- * block wait while it is looked at. 0, or -EIO (class CORRUPT) with the first one. Adds to *ret. */
+/* intact.c: whether contents of blocks that are away are what they were, as far as they have a hash (tier.verify). Frees
+ * and fetches of a block wait while it is looked at. 0, or -EIO (class CORRUPT) with the first one. Adds to *ret. */
 int glk_cache_check_away(struct glk_cache *cache, uint64_t *ret);
 /* sampled.c: the arena of such blocks; NULL: there is none yet. Any thread. */
 struct glk_arena *glk_cache_sampled(const struct glk_cache *cache);
