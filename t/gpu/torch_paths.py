@@ -6,8 +6,8 @@ the GPUs that lend theirs loses meanwhile.
 
     torch_paths.py [--sizes MIB,MIB] [--json FILE] [-o PICTURE.svg] [--suspend GIB] [--train ROUNDS]
 
-Per size and way: GB/s by the clock, and for each path what it carried, how long its link was busy, when it began and
-when it ended, in us from the first piece on. The picture has a row for each hop of each path. --suspend: so much in blocks of
+Per size and way: GB/s by the clock, and for each path its pieces, how long its link was busy, when it began and when it
+ended, in us from the first piece on. The picture has a row for each hop of each path. --suspend: so much in blocks of
 64 MiB is suspended and resumed five times, beside plain copies over the links of all GPUs; all of it is looked at
 afterwards. --train: steps a second of a model on every other GPU, of one process with the copies, first alone, then
 while GPU 0 copies to and fro all the time, by turns. It takes two GPUs; pictures take matplotlib.
@@ -54,21 +54,21 @@ def rate(copy, way, size):
 
 
 def pieces(torch, act):
-    """(GPU, stream, what, begin, end, bytes) of each copy of the second of two times, in us."""
+    """(GPU, stream, what, begin, end) of each copy of the second of two times, in us."""
     from torch.profiler import profile, ProfilerActivity
     with profile(activities=[ProfilerActivity.CUDA]) as told:
         for _ in range(2):  # what profiling makes at first would be in the way
             act()
-    found = [(e.device_index(), e.device_resource_id(), e.name(), e.start_ns(), e.duration_ns(), e.nbytes())
+    found = [(e.device_index(), e.device_resource_id(), e.name(), e.start_ns(), e.duration_ns())
              for e in told.profiler.kineto_results.events() if e.name().startswith("Memcpy")]
     found = sorted(found, key=lambda row: row[3])[len(found) // 2:]
     first = found[0][3]
-    return sorted(((gpu, stream, name.split()[1], (start - first) / 1e3, (start - first + long) / 1e3, count)
-                   for gpu, stream, name, start, long, count in found), key=lambda row: row[3])
+    return [(gpu, stream, name.split()[1], (start - first) / 1e3, (start - first + long) / 1e3)
+            for gpu, stream, name, start, long in found]
 
 
 def paths_of(rows):
-    """Per hop: pieces, bytes, us that it was busy, its begin and end, and how long it paused between."""
+    """Per hop: pieces, us that it was busy, its begin and end."""
     hops = {}
     for row in rows:
         hops.setdefault(row[:3], []).append(row)
@@ -76,7 +76,7 @@ def paths_of(rows):
     for (gpu, stream, what), of in sorted(hops.items()):
         busy = sum(row[4] - row[3] for row in of)
         result.append({"gpu": gpu, "stream": stream, "what": what, "pieces": len(of),
-                       "bytes": sum(row[5] for row in of), "busy": round(busy, 1), "begin": round(of[0][3], 1), "end": round(max(row[4] for row in of), 1)})
+                       "busy": round(busy, 1), "begin": round(of[0][3], 1), "end": round(max(row[4] for row in of), 1)})
     return result
 
 
@@ -90,7 +90,8 @@ def draw(cases, path):
         hops = sorted({row[:3] for row in case["rows"]})
         for hop in hops:
             ax.broken_barh([(row[3], row[4] - row[3]) for row in case["rows"] if row[:3] == hop],
-                           (hops.index(hop) - 0.4, 0.8), facecolor=pictures.RESERVED if hop[2] == "PtoP" else pictures.LIVE,
+                           (hops.index(hop) - 0.4, 0.8),
+                           facecolor=pictures.RESERVED if hop[2] == "PtoP" else pictures.LIVE,
                            edgecolor=pictures.GROUND, linewidth=0.4)
         ax.set_yticks(range(len(hops)), [f"GPU {gpu} {what}" for gpu, _, what in hops])
         ax.set_title(f"{case['size']} MiB {case['way']}, us: {case['rate']:.0f} GB/s")
@@ -131,8 +132,8 @@ def suspended(torch, glake, copy, gib):
         took = [after - before for before, after in zip(times, times[1:])]
         up, down = (gib * 2**30 / each / 1e9 for each in took)
         rows.append({"suspend": took[0], "resume": took[1]})
-        print(f"suspend {turn}: {gib} GiB away in {took[0]:.3f} s, {up:.1f} GB/s, {up / of['up']:.2f} of the plain copies; "
-              f"back in {took[1]:.3f} s, {down:.1f} GB/s, {down / of['down']:.2f}", flush=True)
+        print(f"suspend {turn}: {gib} GiB away in {took[0]:.3f} s, {up:.1f} GB/s, {up / of['up']:.2f} of the plain "
+              f"copies; back in {took[1]:.3f} s, {down:.1f} GB/s, {down / of['down']:.2f}", flush=True)
     for hop in paths_of(pieces(torch, lambda: (glake.suspend(0), glake.resume(0)))):
         print("  " + ", ".join(f"{key} {value}" for key, value in hop.items()))
     wrong = sum(not bool((block == number * 2654435761 % 2**31).all()) for number, block in enumerate(blocks))
@@ -166,7 +167,8 @@ def train(torch, copy, rounds):
     gpus, stop = range(1, torch.cuda.device_count()), threading.Event()
     done = [0] * torch.cuda.device_count()
     threads, rows = trainers(torch, gpus, stop, done), []
-    time.sleep(4)
+    while min(done[1:]) < 5 and all(thread.is_alive() for thread in threads):  # the first steps make much
+        time.sleep(0.1)
 
     def during(seconds, busy):
         begun, before, copied = time.perf_counter(), sum(done), 0
