@@ -230,7 +230,7 @@ static void do_pass(int64_t mib)
 	struct glake_device gpu = {.sz = sizeof(gpu)};
 	int err = glake_device_get(ctx, 0, &gpu);
 
-	say(err ? err : glake_quota_pass(gpu.uuid, gpu.memory, mib << 20));
+	say(err ? err : glake_quota_pass(gpu.uuid, gpu.memory, mib * (1 << 20)));
 }
 
 static void do_limit(const char *text)
