@@ -74,7 +74,7 @@ GLAKE_EXPORT int glake_publish_not(struct glake *ctx, int device, const char *ke
  * -EOPNOTSUPP (there is no broker), -ENOSPC (LIMIT: the broker has too many names), -ENOMEM (ADDRESS, LIMIT, NOMEM_HOST,
  * or NOMEM_DEVICE for tables of the driver), -EMFILE, -ESTALE, -ENODEV, -EIO. A refused call has changed nothing but the
  * claim.
- * Thread: any. Blocks: for the driver and the broker. Driver calls: as glake_import.
+ * Thread: any. Blocks: for the driver and the broker. Driver calls: a reservation, import, map, release, set access.
  */
 GLAKE_EXPORT int glake_attach(struct glake *ctx, int device, const char *key,
 	uint64_t stamp, uint32_t flags, size_t *ret_size, void **ret_ptr);

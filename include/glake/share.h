@@ -158,8 +158,8 @@ GLAKE_EXPORT int glake_dmabuf(
  * another GPU, unknown device, NULL), -E2BIG (pieces of a newer library), -ENOMEM (ADDRESS, LIMIT,
  * NOMEM_HOST, or NOMEM_DEVICE for tables of the driver), -EOPNOTSUPP, -EMFILE (the software device keeps a
  * descriptor a page), -ESTALE, -ENODEV, -EIO. A refused call changes nothing.
- * Thread: any. Blocks: for the driver. Driver calls: a reservation, which imports of less than a
- * GiB share; import, map and release a page; set access.
+ * Thread: any. Blocks: for the driver. Driver calls: a reservation; import, map and release a
+ * page; set access.
  */
 GLAKE_EXPORT int glake_import(struct glake *ctx, int device,
 	const struct glake_piece *pieces, size_t count, size_t size, void **ret_ptr);

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Memory of other processes behind addresses of ours. An import has its pages side by side.
- * Their handles are given back as soon as they are mapped, since a mapping keeps its page, so an
- * import is nothing but a range of addresses.
- *
- * A reservation takes the driver four times as long as all else of an import of one page, so
- * smaller imports lie in one that is shared, each behind the one before. It goes when none is left
- * in it and another has taken its place.
+ * Memory of other processes behind addresses of ours. An import is a reservation of its own
+ * with the pages side by side in it. Their handles are given back as soon as they are mapped,
+ * since a mapping keeps its page, so an import is nothing but a range of addresses.
  *
  * It is taken down when the stream's work has finished and not before that was waited for: what
  * the caller then tells the exporter is true.
@@ -29,16 +25,10 @@ enum import_state {
 	KEPT,	/* of nobody, and yet not gone */
 };
 
-struct glk_reserved {
-	uint64_t base, size;
-	uint64_t used; /* from its beginning on */
-	uint32_t live; /* imports in it */
-};
-
 struct glk_import {
-	struct glk_reserved *from; /* where its addresses are; NULL: it has none */
-	uint64_t base;
-	uint64_t mapped; /* bytes from there on */
+	uint64_t base;	 /* of the reservation; 0: none */
+	uint64_t span;	 /* bytes of it */
+	uint64_t mapped; /* bytes of it, from its beginning on */
 	uint64_t page;	 /* handle that is still to be given back, if `has_page` */
 	uint64_t addr;	 /* as it was given */
 	uint32_t own;	 /* a page of the node that is behind it; 0: what was imported */
@@ -99,87 +89,6 @@ void glk_import_put_by(struct glk_imports *imports, uint64_t page)
 	set_state(imports, id, KEPT);
 }
 
-static bool place_in(
-	struct glk_reserved *r, uint64_t span, size_t align, uint64_t *ret_at)
-{
-	uint64_t at = (r->base + r->used + align - 1) & ~((uint64_t)align - 1);
-
-	if (at - r->base > r->size || span > r->size - (at - r->base))
-		return false;
-	r->used = at - r->base + span;
-	r->live++;
-	*ret_at = at;
-	return true;
-}
-
-/* Gives an import addresses. */
-static int place(struct glk_imports *imports, struct glk_import *import, uint64_t span,
-	size_t align)
-{
-	struct glk_drv *drv = imports->drv;
-	bool shares = span <= GLK_IMPORTS_STEP / 4, placed = false;
-	struct glk_reserved *r;
-	int err;
-
-	glk_lock(&imports->lock);
-	r = shares ? imports->open : NULL;
-	if (r)
-		placed = place_in(r, span, align, &import->base);
-	glk_unlock(&imports->lock);
-	if (placed) {
-		import->from = r;
-		return 0;
-	}
-	r = glk_region_new(sizeof(*r));
-	if (!r)
-		return -ENOMEM;
-	r->size = shares ? GLK_IMPORTS_STEP : span;
-	err = drv->ops->reserve(drv, r->size, align, &r->base);
-	if (err) {
-		glk_region_free(r, sizeof(*r));
-		return err;
-	}
-	import->base = r->base;
-	import->from = r;
-	r->used = span;
-	r->live = 1;
-	if (shares) {
-		glk_lock(&imports->lock);
-		imports->open = r;
-		glk_unlock(&imports->lock);
-	}
-	return 0;
-}
-
-static int unreserve(struct glk_imports *imports, struct glk_reserved *r)
-{
-	int err = imports->drv->ops->unreserve(imports->drv, r->base, r->size);
-
-	if (!err)
-		glk_region_free(r, sizeof(*r));
-	return err;
-}
-
-/* Takes them away. */
-static int leave(struct glk_imports *imports, struct glk_import *import)
-{
-	struct glk_reserved *r = import->from;
-	bool goes;
-	int err;
-
-	glk_lock(&imports->lock);
-	r->live--;
-	goes = !r->live && r != imports->open;
-	if (!r->live)
-		r->used = 0;
-	glk_unlock(&imports->lock);
-	err = goes ? unreserve(imports, r) : 0;
-	/* nobody else knows it */
-	r->live += err != 0;
-	import->from = err ? r : NULL;
-	return err;
-}
-
 /* Gives back what there is, in reverse; goes on after a failure with what does not depend on
  * it. 0 or the first error. */
 static int take_down(struct glk_imports *imports, struct glk_import *import)
@@ -201,8 +110,9 @@ static int take_down(struct glk_imports *imports, struct glk_import *import)
 		import->has_page = failed;
 		err = err ? err : failed;
 	}
-	if (import->from && !import->mapped) {
-		failed = leave(imports, import);
+	if (import->span && !import->mapped) {
+		failed = drv->ops->unreserve(drv, import->base, import->span);
+		import->span = failed ? import->span : 0;
 		err = err ? err : failed;
 	}
 	return err;
@@ -320,10 +230,13 @@ static int map_all(struct glk_imports *imports, struct glk_import *import,
 {
 	/* a large page of an odd number of slots has a smaller one */
 	size_t large = imports->node->page_size[GLK_CLASS_LARGE], align = large & -large;
-	int err = place(imports, import, span, align);
+	struct glk_drv *drv = imports->drv;
+	int err;
 
+	err = drv->ops->reserve(drv, span, align, &import->base);
 	if (err)
 		return err;
+	import->span = span;
 	for (size_t i = 0; i < count && !err; i++)
 		err = map_piece(imports, import, &pieces[i], i);
 	import->addr = import->base + pieces[0].offset;
@@ -610,25 +523,6 @@ int glk_import_sweep(struct glk_imports *imports, struct glk_sweep *sweep)
 	return err;
 }
 
-/* What knows of addresses goes, and those in which the driver kept nothing. */
-static int forget_reserved(struct glk_imports *imports, uint32_t last, bool lost)
-{
-	struct glk_reserved *open = imports->open;
-	int err = 0;
-
-	if (open && !open->live && !lost)
-		err = imports->drv->ops->unreserve(imports->drv, open->base, open->size);
-	for (uint32_t id = 1; id <= last; id++) {
-		struct glk_reserved *r = at(imports, id)->from;
-
-		if (r && r != open && !--r->live)
-			glk_region_free(r, sizeof(*r));
-	}
-	if (open)
-		glk_region_free(open, sizeof(*open));
-	return err;
-}
-
 int glk_import_end_all(struct glk_imports *imports, int err, size_t *live)
 {
 	uint32_t last = glk_load_relaxed(&imports->slab.used);
@@ -643,8 +537,6 @@ int glk_import_end_all(struct glk_imports *imports, int err, size_t *live)
 		failed = take_down(imports, import);
 		err = err ? err : failed;
 	}
-	failed = forget_reserved(imports, last, err == -ENODEV);
-	err = err ? err : failed;
 	glk_slab_fini(&imports->slab);
 	return err;
 }

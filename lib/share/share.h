@@ -48,15 +48,12 @@ int glk_share_fds(struct glk_drv *drv, glk_share_page_fn page, void *of, size_t 
 
 /* import.c: memory of other processes on one GPU. */
 #define GLK_IMPORTS_MAX 65536
-/* Addresses that are reserved at a time, for imports of up to a quarter of that. */
-#define GLK_IMPORTS_STEP (UINT64_C(4) << 30)
 
 struct glk_imports {
 	struct glk_drv *drv;
 	struct glk_node *node;
-	struct glk_lock lock;	   /* of the entries; taken after that of the GPU */
-	struct glk_slab slab;	   /* made at the first import */
-	struct glk_reserved *open; /* where the next one lies; under the lock */
+	struct glk_lock lock; /* of the entries; taken after that of the GPU */
+	struct glk_slab slab; /* made at the first import */
 	struct glake_mirror
 		*mirrors; /* under the lock, as all of them but what their heads say */
 	uint32_t mirror_count;

@@ -182,41 +182,6 @@ static void test_lists(void)
 	rig_close(&rig, 2);
 }
 
-/* Small imports lie behind each other, and where the last of them has gone the next begins. */
-static void test_addresses(void)
-{
-	uint64_t addr, other[4], span, calls;
-	struct glake_driver_stats stats = {.sz = sizeof(stats)};
-	struct out out;
-	struct rig rig;
-
-	addr = prepare(&rig, NULL, true);
-	export(&rig, addr, &out);
-	span = (out.piece[0].page_size + PAGE - 1) / PAGE * PAGE;
-	import(&rig, &out, &other[0]);
-	rig.drv->ops->figures(rig.drv, &stats);
-	calls = stats.calls[GLAKE_CALL_RESERVE];
-	import(&rig, &out, &other[1]);
-	import(&rig, &out, &other[2]);
-	ok(other[1] == other[0] + span && other[2] == other[1] + span,
-		"imports lie behind each other");
-	import_end(&rig, other[1]);
-	import(&rig, &out, &other[3]);
-	ok(other[3] == other[2] + span, "what was given back is left for now");
-	import_end(&rig, other[0]);
-	import_end(&rig, other[2]);
-	import_end(&rig, other[3]);
-	import(&rig, &out, &other[1]);
-	ok(other[1] == other[0], "and used again when nothing is left");
-	rig.drv->ops->figures(rig.drv, &stats);
-	is_int((int64_t)(stats.calls[GLAKE_CALL_RESERVE] - calls), 0,
-		"of all that the driver has reserved no more than the first");
-	import_end(&rig, other[1]);
-	close_all(&out);
-	glk_cache_unpin(&rig.cache, addr);
-	rig_close(&rig, 2);
-}
-
 /* Memory of another GPU is not taken for that of this one. */
 static void test_place(void)
 {
@@ -332,7 +297,6 @@ static void ends(int first, int second, int third, int want, int asked, const ch
 	struct glk_imports imports = {0};
 	struct glk_drv_ops ops;
 	uint64_t addr, other[3];
-	bool kept = false;
 	size_t live = 0;
 	struct out out;
 	struct rig rig;
@@ -358,10 +322,8 @@ static void ends(int first, int second, int third, int want, int asked, const ch
 		if (i < asked && !unmaps.answer[i])
 			continue;
 		rig.drv->ops->unmap(rig.drv, other[i], out.piece[0].page_size);
-		kept = true;
+		rig.drv->ops->unreserve(rig.drv, other[i], out.piece[0].page_size);
 	}
-	if (kept)
-		rig.drv->ops->unreserve(rig.drv, other[0], GLK_IMPORTS_STEP);
 	is_int((int64_t)live, 3, "  all were live");
 	glk_cache_unpin(&rig.cache, addr);
 	rig_close(&rig, 2);
@@ -520,7 +482,6 @@ int main(void)
 	test_same(false);
 	test_same(true);
 	test_lists();
-	test_addresses();
 	test_place();
 	test_peers();
 	test_end();
