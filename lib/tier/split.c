@@ -78,6 +78,8 @@ struct glk_store_rest glk_store_cut(struct glk_store *store, uint32_t run, uint6
 
 		/* of a chunk that stays as well, in which what went had its end */
 		p->read = p->read < read ? read : p->read;
+		/* what nobody read may still be on its way there */
+		p->written = p->written < was.written ? was.written : p->written;
 		next = glk_store_at(store, run)->next;
 		/* what lies behind, and in no run of what lies before, keeps its links */
 		if (at >= c.behind)

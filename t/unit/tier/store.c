@@ -266,6 +266,29 @@ static void is_cut(void)
 	end(&store);
 }
 
+/* A part goes that nobody read, while copies may still write it: who has its chunks next is told so. */
+static void is_cut_on_its_way(void)
+{
+	struct glk_store store;
+	uint32_t run, next;
+	struct glk_store_rest rest;
+
+	begin(&store, 1 << 30);
+	if (glk_store_take(&store, 4 * GLK_STORE_CHUNK, &run))
+		tap_bail("no room");
+	glk_store_at(&store, run)->written = 5;
+	rest = glk_store_cut(&store, run, GLK_STORE_CHUNK, 3 * GLK_STORE_CHUNK, 0,
+		glk_store_spare(&store));
+	if (glk_store_take(&store, 2 * GLK_STORE_CHUNK, &next))
+		tap_bail("no room");
+	is_int((int64_t)glk_store_written(&store, next), 5,
+		"what is cut off may be on its way to chunks that others have now");
+	glk_store_put(&store, rest.before, 0);
+	glk_store_put(&store, rest.behind, 0);
+	glk_store_put(&store, next, 0);
+	end(&store);
+}
+
 int main(void)
 {
 	struct glk_conf conf;
@@ -283,6 +306,7 @@ int main(void)
 	makes_several();
 	is_near();
 	is_cut();
+	is_cut_on_its_way();
 	is_int(glk_drv_close(drv), 0, "nothing is left at the device");
 	return tap_done();
 }
