@@ -322,7 +322,8 @@ static int back(const struct slot *s)
 		struct glk_request request = {.size = glk_extent_asked(e),
 			.rounded = e->size,
 			.patient = true,
-			.stream = glk_stream_enter(&cache->streams, cache->mover.back)};
+			.stream = glk_stream_enter(&cache->streams,
+				glk_mover_entry(&cache->mover, false, s->moving.size))};
 
 		err = glk_arena_back(
 			s->arena, &request, glk_extent_id(&s->arena->map, e));
@@ -351,9 +352,13 @@ static int fill(const struct slot *s, uint32_t run, struct glk_use *ret_use)
 {
 	struct glk_cache *cache = s->arena->gpu;
 	struct glk_stream *back = glk_stream_enter(&cache->streams, cache->mover.back);
+	int err;
 
 	if (run)
 		return glk_move_back(&cache->mover, run, s->moving.addr, ret_use);
+	err = glk_mover_enter_back(&cache->mover, s->moving.size);
+	if (err)
+		return err;
 	*ret_use = glk_stream_use(back, glk_clock_tick(&cache->streams, back));
 	return 0;
 }

@@ -120,6 +120,48 @@ static void lends_none(void)
 	is_int(close_all(), 0, "closed");
 }
 
+static const struct glk_drv_ops *usual;
+static struct CUstream_st *waits; /* the first one to do so */
+
+static int note_wait(
+	struct glk_drv *drv, struct CUstream_st *on, struct glk_drv_event *event)
+{
+	waits = waits ? waits : on;
+	return usual->stream_wait(drv, on, event);
+}
+
+/* Small blocks of a tag come back to memory that others have used: what goes over other links is behind them too. */
+static void small_ones(void)
+{
+	struct glake_suspended did = {.sz = sizeof(did)};
+	struct glk_drv_ops ops;
+	void *small, *large;
+	uint32_t tag;
+
+	begin("io.lend=all", "pool.large_page=2MiB", "soft.streams=stepped", MIB);
+	if (glake_tag_open(ctx, "one", &tag) || glake_tag_set(ctx, tag, NULL) ||
+		glake_alloc(ctx, 0, 200 << 10, stream, 0, &small) ||
+		glake_tag_set(ctx, 0, NULL))
+		tap_bail("no small block");
+	is_int(glake_tag_suspend(ctx, 0, tag, 0, &did), 0, "a tag is suspended");
+	is_int(glake_alloc(ctx, 0, 4 * MIB, stream, 0, &large), 0,
+		"another has its page");
+	is_int(glake_soft_fill(ctx, stream, large, 1, MIB), 0, "with work under way");
+	is_int(glake_free(ctx, large, stream), 0, "and is freed");
+	is_int(glake_budget_set(ctx, 0, reserved(0)), 0, "there is no more");
+	usual = context->drv->ops;
+	ops = *usual;
+	ops.stream_wait = note_wait;
+	context->drv->ops = &ops;
+	is_int(glake_tag_resume(ctx, 0, tag, &did), 0, "the tag is resumed");
+	context->drv->ops = usual;
+	ok(waits == context->caches[0].mover.back_channel.gate,
+		"and what it is behind is queued where all links wait");
+	is_int(glake_free(ctx, small, stream), 0, "the small block goes");
+	is_int(glake_tag_close(ctx, tag), 0, "and its tag");
+	is_int(close_all(), 0, "closed");
+}
+
 /* What was moved comes back. */
 static int come_back(int (*act)(void))
 {
@@ -190,6 +232,7 @@ int main(void)
 	links("io.lend=2", 1.98, 2.01);
 	same_calls();
 	lends_none();
+	small_ones();
 	faults("spill", spill, false, "any:nth=%u:err=EIO");
 	faults("spill", spill, false, "any:nth=%u:err=EINVAL");
 	faults("fetch", fetch, true, "any:nth=%u:err=EIO");
