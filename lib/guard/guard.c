@@ -128,18 +128,22 @@ static bool clears(struct glk_cache *cache, uint32_t tag)
 	return level == 3 || (level && t) || glk_load_relaxed(&glk_guard_of(cache)->left);
 }
 
+/* Whoever has memory next has it cleared. */
+static void clear_all_next(struct glk_guard *g)
+{
+	if (glk_load_relaxed(&g->left))
+		return;
+	glk_store_relaxed(&g->left, true);
+	glk_cache_guard(g->cache, true);
+}
+
 bool glk_guard_shares(struct glk_cache *cache, bool owners)
 {
-	struct glk_guard *g = glk_guard_of(cache);
 	int level = glk_guard_ops(cache) ? level_of(cache, NULL) : 0;
 
 	if (level < 2 && !(level && owners))
 		return false;
-	/* and before whoever has them next */
-	if (!glk_load_relaxed(&g->left)) {
-		glk_store_relaxed(&g->left, true);
-		glk_cache_guard(cache, true);
-	}
+	clear_all_next(glk_guard_of(cache));
 	return true;
 }
 
@@ -171,6 +175,11 @@ static void wipe(struct glk_guard *g, struct glk_extent *e, uint32_t on,
 
 	if (glk_extent_lacks(e))
 		return;
+	/* others may use it until they are done, and that is told nobody here */
+	if (glk_load_relaxed(&e->bin) == GLK_BIN_PINNED) {
+		clear_all_next(g);
+		return;
+	}
 	if (on && glk_guard_may_queue(cache, stream) &&
 		!glk_guarded_order(cache, e, on, serial, on)) {
 		err = glk_guard_clear(cache, addr, bytes, stream);

@@ -257,6 +257,48 @@ static void with_canary(const char *mode)
 	flow_close(ctx, 0);
 }
 
+/* Others have a block that is out, and find in it what they were given, until they are done. */
+static void out(int level)
+{
+	struct glake *ctx = open_with(levels[level]);
+	struct glake_piece pieces[8];
+	size_t count = 0;
+	char *p = kept(ctx, 4 * MIB, NULL);
+
+	is_int(glake_export_list(ctx, p, pieces, COUNT(pieces), &count), 0, "one is out");
+	glake_free(ctx, p, NULL);
+	glake_soft_stream_sync(ctx, 0, NULL);
+	is_int((int64_t)secrets(p, 4 * MIB), 4 * MIB, "  and is freed: it is as it was");
+	is_int(glake_export_end(ctx, p), 0, "others are done with it");
+	is_int((int64_t)found_after(ctx, 4 * MIB, NULL), 0, "  nobody finds it");
+	flow_close(ctx, 0);
+}
+
+/* Memory of an elastic block goes in parts, and with it. */
+static void elastic(int level)
+{
+	struct glake *ctx = open_with(
+		(const char *const[]){levels[level][0], "pool.budget=8MiB", NULL});
+	void *p = NULL, *q;
+
+	secret = (unsigned char)(secret % 0xbe + 1);
+	is_int(glake_alloc(ctx, 0, 8 * MIB, NULL, GLAKE_ALLOC_ELASTIC, &p), 0,
+		"an elastic block");
+	is_int(glake_commit(ctx, p, 0, 6 * MIB, NULL, NULL), 0, "  has memory");
+	memset(p, secret, 6 * MIB);
+	is_int(glake_decommit(ctx, p, 0, 4 * MIB, NULL, NULL), 0, "a part of it goes");
+	q = given(ctx, 6 * MIB);
+	glake_soft_stream_sync(ctx, 0, NULL);
+	is_int((int64_t)secrets(q, 6 * MIB), 0, "  nobody finds it");
+	is_int(glake_free(ctx, q, NULL), 0, "freed");
+	is_int(glake_free(ctx, p, NULL), 0, "and the rest");
+	q = given(ctx, 8 * MIB);
+	glake_soft_stream_sync(ctx, 0, NULL);
+	is_int((int64_t)secrets(q, 8 * MIB), 0, "  likewise");
+	is_int(glake_free(ctx, q, NULL), 0, "freed");
+	flow_close(ctx, 0);
+}
+
 /* Sequences of two domains, one after the other in a slot, and whoever has the pages when the cache has gone. */
 static void domains(int level, uint32_t flags)
 {
@@ -303,6 +345,10 @@ int main(void)
 	for (int level = 1; level < 4; level++) {
 		domains(level, 0);
 		domains(level, GLAKE_KV_SINGLE);
+	}
+	for (int level = 2; level < 4; level++) {
+		out(level);
+		elastic(level);
 	}
 	nothing();
 	before_use();
