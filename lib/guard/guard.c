@@ -394,9 +394,19 @@ static bool look_now(struct glk_guard *g, struct glk_extent *e)
 	return looks;
 }
 
+/* Whether one may be kept: the driver clears words, so of one that is cleared and not filled no byte is beside them. */
+static bool may_keep(const struct glk_guard *g, const struct glk_extent *e, bool wiped)
+{
+	int mode = glk_load_relaxed(&g->mode);
+
+	return mode >= GLK_GUARD_POISON ||
+		(mode == GLK_GUARD_CANARY &&
+			!(wiped && glk_extent_asked(e) % sizeof(uint32_t)));
+}
+
 /* What is known of one that is freed is the last entry of the ring. Whether it is kept. */
 static bool note(struct glk_guard *g, struct glk_guard_record *record,
-	struct glk_extent *e, uint32_t on, struct CUstream_st *stream, bool common)
+	struct glk_extent *e, uint32_t on, struct CUstream_st *stream, bool keepable)
 {
 	bool canary = (glk_load_relaxed(&record->canary) || record->front) &&
 		!glk_load_relaxed(&record->said);
@@ -418,7 +428,7 @@ static bool note(struct glk_guard *g, struct glk_guard_record *record,
 	if (g->cache->conf->guard_stacks)
 		glk_guard_stack(g, glk_guard_gone(g, g->freed)->freed_at);
 	g->freed++;
-	if (whole && common && glk_load_relaxed(&g->mode) >= GLK_GUARD_CANARY)
+	if (whole && keepable)
 		keeps = glk_guard_keep(g, e);
 	if (whole && !keeps)
 		looks = look_now(g, e);
@@ -434,7 +444,7 @@ static bool freed(struct glk_cache *cache, struct glk_extent *e, uint32_t on,
 	struct glk_arena *arena =
 		glk_arena_of(glk_cache_range(cache, glk_load_relaxed(&e->addr)));
 	struct glk_guard_record *record = glk_guard_record(g, arena, e);
-	bool common = arena == &cache->arena, keeps = false, guarded, wiped;
+	bool keeps = false, guarded, wiped;
 	const struct glk_tag_guard *tag = glk_arena_tag_guard(arena);
 	int level = level_of(cache, tag);
 
@@ -445,12 +455,12 @@ static bool freed(struct glk_cache *cache, struct glk_extent *e, uint32_t on,
 	glk_lock(&g->lock);
 	if (guarded) {
 		glk_store_relaxed(&record->guarded, false);
-		keeps = note(g, record, e, on, stream, common);
+		keeps = note(g, record, e, on, stream,
+			arena == &cache->arena && may_keep(g, e, wiped));
 	}
 	/* of one that is kept the canary stays, and what was filled is wiped */
 	if (wiped && !(keeps && glk_guard_gone(g, g->freed - 1)->filled))
-		wipe(g, e, on, stream,
-			keeps ? glk_extent_asked(e) & ~UINT64_C(3) : e->size, behind);
+		wipe(g, e, on, stream, keeps ? glk_extent_asked(e) : e->size, behind);
 	glk_unlock(&g->lock);
 	if (guarded && arena == glk_cache_sampled(cache))
 		glk_sub_relaxed(&g->samples, 1);
