@@ -5,10 +5,11 @@
 
 static int check_run(struct glk_cache *cache, uint32_t run, uint64_t *ret)
 {
-	if (!run)
-		return 0;
-	*ret += glk_store_at(&cache->mover.store, run)->hashed;
-	return glk_verify_check(&cache->mover, run);
+	bool hashed = run && glk_store_at(&cache->mover.store, run)->hashed;
+	int err = hashed ? glk_verify_check(&cache->mover, run) : 0;
+
+	*ret += hashed && !err;
+	return err;
 }
 
 static int check_pieces(struct glk_arena *arena, struct glk_extent *e, uint64_t *ret)

@@ -40,7 +40,7 @@ static void finds_a_bit(void)
 {
 	const size_t sizes[] = {300 << 10, 5 * MIB, (70 * MIB) + 512};
 	int torn = 0, missed = 0;
-	uint64_t looked = 0;
+	uint64_t looked = 0, sound = 0;
 
 	set_up("tier.verify=yes");
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
@@ -56,6 +56,7 @@ static void finds_a_bit(void)
 			torn += glk_cache_spill(&rig.cache, h.addr, a) != 0;
 			run = first_run(&h);
 			missed += glk_cache_check_away(&rig.cache, &looked) != 0;
+			sound++;
 			spoil(run, at[k]);
 			missed += glk_cache_check_away(&rig.cache, &looked) != -EIO;
 			missed += glk_cache_fetch(&rig.cache, h.addr, a) != -EIO;
@@ -66,6 +67,7 @@ static void finds_a_bit(void)
 		torn += !plan_drop(&rig, &h, a);
 	}
 	ok(!missed, "a bit that changed is found, wherever it lies");
+	is_int((int64_t)looked, (int64_t)sound, "what is as it was is counted");
 	tap_expect_log(9);
 	ok(!torn, "and what did not change comes back");
 	is_sound(&rig, "the books agree");
