@@ -347,6 +347,7 @@ static int look_at_batch(struct batch *b, struct glake_checked *ret)
 {
 	struct glk_guard_founds *founds = &b->g->work.host->founds;
 	int err = b->count ? run(b) : 0;
+	uint32_t twice = 0;
 
 	for (uint32_t i = 0; !err && b->count && i < founds->count && i < GLK_GUARD_FOUND;
 		i++) {
@@ -357,11 +358,13 @@ static int look_at_batch(struct batch *b, struct glake_checked *ret)
 			glk_guard_underrun(b->g, record, NULL, &founds->at[i].found);
 		else
 			glk_guard_overrun(b->g, record, NULL, &founds->at[i].found);
+		/* none that was said is in the batch: it is broken at both ends */
+		twice += glk_load_relaxed(&record->said);
 		glk_store_relaxed(&record->said, true);
 	}
 	if (!err && b->count) {
 		ret->blocks += b->blocks;
-		ret->broken += founds->count;
+		ret->broken += founds->count - twice;
 	}
 	for (uint32_t i = 0; i < b->count; i++)
 		if (!i || b->held[i] != b->held[i - 1])

@@ -57,6 +57,20 @@ static void past(size_t size)
 	flow_close(ctx, 1);
 }
 
+/* One that is written before and behind is one block, and two mistakes. */
+static void both_ends(void)
+{
+	struct glake *ctx = open_with(full);
+	char *p = given(ctx, 1000);
+
+	spoil(p - 4, 4);
+	spoil(p + 1000, 1);
+	is_int((int64_t)checked(ctx, -EIO).broken, 1, "a block is broken at both ends");
+	is_int((int64_t)checked(ctx, 0).findings, 2, "  and both are found");
+	glake_free(ctx, p, NULL);
+	flow_close(ctx, 0);
+}
+
 /* Each word of it is no number, as it comes, and a use after the free meets nothing, with no call between. */
 static void at_once(size_t size)
 {
@@ -227,6 +241,7 @@ int main(void)
 	past(1000);
 	past(4096);
 	past(3 * MIB + 5);
+	both_ends();
 	at_once(1000);
 	at_once(3 * MIB);
 	waited();
