@@ -332,8 +332,8 @@ GLK_KEY(security, level, INT, security_level, "0", 0, 3, "",
 	"and when it is freed, and so are the pages of a KV cache in which a sequence had a domain; a program without either pays nothing. "
 	"2: every block when it is freed, before it serves again. 3: also before it is given; copies on the host are hashed, as with "
 	"tier.verify. All of it is queued on the stream of the free or of the request, or behind it, and nobody waits. "
-	"From the first block on whose contents left the GPU, or that was freed while it was out (glake_export), all are filled before they are given, since its pages were not. With 2 and 3 no request is "
-	"served by a bin. Memory of graphs, managed memory and blocks that are freed while their stream captures are not cleared; glake_check counts the last. "
+	"From the first block on whose contents left the GPU, or that was freed while it was out (glake_export), all are filled before "
+	"they are given, since its pages were not. With 2 and 3 no request is served by a bin. Memory of graphs, managed memory and blocks that are freed while their stream captures are not cleared; glake_check counts the last. "
 	"glake_tag_guard_set gives a tag another level.")
 
 GLK_KEY(map, span, SIZE, map_span, "4TiB", 1 * GLK_GIB, 64 * GLK_TIB, "",
