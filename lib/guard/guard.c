@@ -210,12 +210,12 @@ static uint32_t canary_of(uint64_t asked, uint64_t slack)
 	return (uint32_t)(slack < most ? slack : most);
 }
 
-/* A block of a record is live. */
-static void has(
-	const struct glk_guard *g, struct glk_guard_record *record, uint32_t owners)
+/* A block of a record is live, for who asked at `frames`. */
+static void has(const struct glk_guard *g, struct glk_guard_record *record,
+	const uint64_t *frames, uint32_t owners)
 {
 	if (g->cache->conf->guard_stacks)
-		glk_guard_stack(g, record->made_at);
+		memcpy(record->made_at, frames, sizeof(record->made_at));
 	record->thread = glk_guard_thread();
 	record->born = glk_clock_ns();
 	record->owners = owners;
@@ -234,8 +234,8 @@ static bool arm(struct glk_guard *g, struct glk_arena *arena, struct glk_extent 
 	bool tagged = !sampled && arena != &g->cache->arena;
 	int mode = tagged ? glk_load_relaxed(&glk_arena_tag_guard(arena)->mode)
 			  : glk_load_relaxed(&g->mode);
+	uint64_t body = 0, frames[GLAKE_FRAMES];
 	uint32_t canary, front = 0;
-	uint64_t body = 0;
 	int err = 0;
 
 	if (sampled) {
@@ -248,6 +248,7 @@ static bool arm(struct glk_guard *g, struct glk_arena *arena, struct glk_extent 
 	canary = canary_of(asked, behind);
 	if (!record || (!canary && !sampled) || glk_extent_lacks(e))
 		return false;
+	glk_guard_stack(g, frames);
 	glk_lock(&g->lock);
 	if (mode >= GLK_GUARD_POISON)
 		body = asked;
@@ -270,7 +271,7 @@ static bool arm(struct glk_guard *g, struct glk_arena *arena, struct glk_extent 
 		record->stream = stream;
 		/* pairs with: the acquire in glk_guard_check */
 		record->serial = glk_add_acq_rel(&g->serial, 1) + 1;
-		has(g, record, 1);
+		has(g, record, frames, 1);
 	}
 	glk_unlock(&g->lock);
 	if (sampled)
@@ -281,17 +282,19 @@ static bool arm(struct glk_guard *g, struct glk_arena *arena, struct glk_extent 
 static bool again(struct glk_cache *cache, uint64_t size, uint32_t on, uint64_t *ret_addr)
 {
 	struct glk_guard *g = glk_guard_of(cache);
+	uint64_t frames[GLAKE_FRAMES];
 	struct glk_guard_record *record;
 	struct glk_extent *e;
 
 	if (glk_load_relaxed(&g->mode) < GLK_GUARD_CANARY)
 		return false;
+	glk_guard_stack(g, frames);
 	glk_lock(&g->lock);
 	e = glk_guard_take(g, size, on);
 	if (e) {
 		record = glk_guard_record(g, &cache->arena, e);
 		*ret_addr = record->addr;
-		has(g, record, record->owners + 1);
+		has(g, record, frames, record->owners + 1);
 		/* it is freed by others from here on */
 		if (!glk_guarded_again(cache, e)) {
 			glk_store_relaxed(&record->guarded, false);
@@ -406,7 +409,8 @@ static bool may_keep(const struct glk_guard *g, const struct glk_extent *e, bool
 
 /* What is known of one that is freed is the last entry of the ring. Whether it is kept. */
 static bool note(struct glk_guard *g, struct glk_guard_record *record,
-	struct glk_extent *e, uint32_t on, struct CUstream_st *stream, bool keepable)
+	const uint64_t *frames, struct glk_extent *e, uint32_t on,
+	struct CUstream_st *stream, bool keepable)
 {
 	bool canary = (glk_load_relaxed(&record->canary) || record->front) &&
 		!glk_load_relaxed(&record->said);
@@ -426,7 +430,8 @@ static bool note(struct glk_guard *g, struct glk_guard_record *record,
 		.on = on,
 		.serial = on ? glk_guard_serial(g, on) : 0};
 	if (g->cache->conf->guard_stacks)
-		glk_guard_stack(g, glk_guard_gone(g, g->freed)->freed_at);
+		memcpy(glk_guard_gone(g, g->freed)->freed_at, frames,
+			GLAKE_FRAMES * sizeof(*frames));
 	g->freed++;
 	if (whole && keepable)
 		keeps = glk_guard_keep(g, e);
@@ -445,6 +450,7 @@ static bool freed(struct glk_cache *cache, struct glk_extent *e, uint32_t on,
 		glk_arena_of(glk_cache_range(cache, glk_load_relaxed(&e->addr)));
 	struct glk_guard_record *record = glk_guard_record(g, arena, e);
 	bool keeps = false, guarded, wiped;
+	uint64_t frames[GLAKE_FRAMES];
 	const struct glk_tag_guard *tag = glk_arena_tag_guard(arena);
 	int level = level_of(cache, tag);
 
@@ -452,10 +458,11 @@ static bool freed(struct glk_cache *cache, struct glk_extent *e, uint32_t on,
 	wiped = level >= 2 || (level && tag);
 	if (!guarded && !wiped)
 		return false;
+	glk_guard_stack(g, frames);
 	glk_lock(&g->lock);
 	if (guarded) {
 		glk_store_relaxed(&record->guarded, false);
-		keeps = note(g, record, e, on, stream,
+		keeps = note(g, record, frames, e, on, stream,
 			arena == &cache->arena && may_keep(g, e, wiped));
 	}
 	/* of one that is kept the canary stays, and what was filled is wiped */

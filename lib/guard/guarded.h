@@ -155,7 +155,8 @@ uint32_t glk_guard_thread(void);
 /* Whether a kernel may be queued on a stream: while it captures a graph it would be a part of that. */
 bool glk_guard_may_queue(struct glk_cache *cache, struct CUstream_st *stream);
 
-/* stack.c: frames of the calling thread, with 0 behind the last one. Their names: false: there are none. And g->base: of the library, or NULL where it
+/* stack.c: frames of the calling thread, with 0 behind the last one; without the lock of guard, since the loader has one that
+ * a constructor may hold which asks for memory. Their names: false: there are none. And g->base: of the library, or NULL where it
  * is a part of the program, and all frames are shown. */
 void glk_guard_stack(const struct glk_guard *g, uint64_t *ret_frames);
 bool glk_guard_stack_text(const uint64_t *frames, char *text, size_t room);
