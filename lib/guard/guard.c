@@ -152,15 +152,28 @@ static bool wipes(struct glk_cache *cache)
 	return level_of(cache, NULL) >= 2;
 }
 
-int glk_guard_clear(struct glk_cache *cache, uint64_t addr, uint64_t bytes,
+/* On a stream on which it may be queued. */
+static void clear(struct glk_cache *cache, uint64_t addr, uint64_t bytes,
 	struct CUstream_st *stream)
 {
-	int err = cache->drv->ops->fill(
-		cache->drv, addr, 0, bytes / sizeof(uint32_t), stream);
+	struct glk_guard *g = glk_guard_of(cache);
 
-	if (!err)
-		glk_add_relaxed(&glk_guard_of(cache)->cleared, bytes);
-	return err;
+	if (cache->drv->ops->fill(cache->drv, addr, 0, bytes / sizeof(uint32_t), stream))
+		glk_add_relaxed(&g->uncleared, 1);
+	else
+		glk_add_relaxed(&g->cleared, bytes);
+}
+
+void glk_guard_clear(struct glk_cache *cache, uint64_t addr, uint64_t bytes,
+	struct CUstream_st *stream)
+{
+	struct glake_error why = glk_thread_current->error;
+
+	if (glk_guard_may_queue(cache, stream))
+		clear(cache, addr, bytes, stream);
+	else
+		glk_add_relaxed(&glk_guard_of(cache)->uncleared, 1);
+	glk_error_back(&why);
 }
 
 /* One that is freed, of a level that says so: on the stream of the free, or behind that on the stream of guard. */
@@ -182,7 +195,7 @@ static void wipe(struct glk_guard *g, struct glk_extent *e, uint32_t on,
 	}
 	if (on && glk_guard_may_queue(cache, stream) &&
 		!glk_guarded_order(cache, e, on, serial, on)) {
-		err = glk_guard_clear(cache, addr, bytes, stream);
+		clear(cache, addr, bytes, stream);
 		goto out;
 	}
 	err = glk_guard_stream(g);
@@ -190,13 +203,13 @@ static void wipe(struct glk_guard *g, struct glk_extent *e, uint32_t on,
 		err = glk_stream_get(&cache->streams, g->work.stream, NULL, &g->behind);
 	if (!err)
 		err = glk_guarded_order(cache, e, *behind, serial, g->behind);
-	if (!err)
-		err = glk_guard_clear(cache, addr, bytes, g->work.stream);
-	if (!err)
-		*behind = g->behind;
-out:
-	if (err)
+	if (err) {
 		glk_add_relaxed(&g->uncleared, 1);
+		goto out;
+	}
+	clear(cache, addr, bytes, g->work.stream);
+	*behind = g->behind;
+out:
 	glk_error_back(&why);
 }
 
@@ -321,12 +334,10 @@ static void born(struct glk_cache *cache, uint64_t addr, struct CUstream_st *str
 		(arena == &cache->arena || arena == glk_cache_sampled(cache) ||
 			glk_arena_tag_guard(arena)))
 		e = glk_lookup_hold(range, addr);
-	if (e && to_clear && !glk_extent_lacks(e) &&
-		(glk_stream_key(stream) ? 0 : !glk_guard_may_queue(cache, stream)))
-		glk_add_relaxed(&g->uncleared, 1);
-	else if (e && to_clear && !glk_extent_lacks(e) &&
-		glk_guard_clear(cache, addr, e->size, stream))
-		glk_add_relaxed(&g->uncleared, 1);
+	if (e && to_clear && !glk_extent_lacks(e) && glk_stream_key(stream))
+		clear(cache, addr, e->size, stream);
+	else if (e && to_clear && !glk_extent_lacks(e))
+		glk_guard_clear(cache, addr, e->size, stream);
 	if (e && guarded)
 		armed = arm(g, arena, e, stream);
 	if (e)

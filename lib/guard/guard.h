@@ -40,8 +40,8 @@ int glk_guard_level(struct glk_cache *cache, int level);
 int glk_guard_tag(struct glk_cache *cache, uint32_t tag, int level, int mode);
 /* Whether pages that are shared by owners, or with `owners` false by none that are known, are cleared before each has them. */
 bool glk_guard_shares(struct glk_cache *cache, bool owners);
-/* Fills with zeros, on a stream. 0 or the driver's error. */
-int glk_guard_clear(struct glk_cache *cache, uint64_t addr, uint64_t bytes,
+/* Fills with zeros, on a stream; where that cannot be it is counted. */
+void glk_guard_clear(struct glk_cache *cache, uint64_t addr, uint64_t bytes,
 	struct CUstream_st *stream);
 /* Before the cache ends, when the GPU is idle. */
 void glk_guard_fini(struct glk_cache *cache);

@@ -132,16 +132,13 @@ void glk_kv_note_commit(struct glake_kv *kv, uint64_t bytes)
 	kv->pages += bytes / kv->shape.page;
 }
 
-int glk_kv_clear(struct glake_kv *kv, size_t count, struct CUstream_st *stream)
+void glk_kv_clear(struct glake_kv *kv, size_t count, struct CUstream_st *stream)
 {
-	int err = 0;
-
 	if (!glk_guard_shares(kv->cache, kv->domains))
-		return 0;
-	for (size_t i = 0; i < count && !err; i++)
-		err = glk_guard_clear(kv->cache, kv->base + kv->portion[i].offset,
+		return;
+	for (size_t i = 0; i < count; i++)
+		glk_guard_clear(kv->cache, kv->base + kv->portion[i].offset,
 			kv->portion[i].bytes, stream);
-	return err;
 }
 
 int glk_kv_commit(

@@ -546,7 +546,7 @@ static int begin(struct glake_kv *kv, uint32_t tokens, uint64_t domain,
 
 		kv->portion[0] = glk_kv_portion(kv, slot, i, run);
 		if (run.first < run.end)
-			err = glk_kv_clear(kv, 1, stream);
+			glk_kv_clear(kv, 1, stream);
 	}
 	count = err ? 0 : glk_kv_add_missing(kv, slot, 0, 0); /* its states */
 	if (count)

@@ -175,9 +175,8 @@ int glk_kv_commit(
 int glk_kv_may_commit(const struct glake_kv *kv, size_t count, uint64_t *ret_bytes);
 void glk_kv_note_commit(struct glake_kv *kv, uint64_t bytes);
 int glk_kv_decommit(struct glake_kv *kv, size_t count, struct CUstream_st *stream);
-/* Of so many portions that were committed: what was in their pages is cleared where security.level says so. 0 or the driver's
- * error. */
-int glk_kv_clear(struct glake_kv *kv, size_t count, struct CUstream_st *stream);
+/* Of so many portions that were committed: what was in their pages is cleared where security.level says so. */
+void glk_kv_clear(struct glake_kv *kv, size_t count, struct CUstream_st *stream);
 /* By who changes what is committed, likewise: portions go to the host, with `sealed` the pages that are, which stay
  * otherwise; and come back. 0, or an error after which some of them may have moved. */
 int glk_kv_send(

@@ -330,6 +330,40 @@ static void domains(int level, uint32_t flags)
 	flow_close(ctx, 0);
 }
 
+/* Pages of a KV cache that cannot be cleared are counted, and no capture of others ends by it. */
+static void sequences_uncleared(void)
+{
+	struct glake *ctx = open_with((const char *const[]){
+		"security.level=2", "driver.fault=fill:nth=1:err=EIO", NULL});
+	struct glake_kv_options options = {.sz = sizeof(options),
+		.slots = 2,
+		.tokens = 1024,
+		.lanes = 1,
+		.lane_bytes = 4096};
+	struct CUstream_st *one;
+	struct glake_kv *kv;
+	uint32_t slot, graph;
+	void *p;
+
+	if (glake_stream_new(ctx, 0, &one) || glake_kv_open(ctx, 0, &options, NULL, &kv))
+		tap_bail("no cache");
+	is_int(glake_kv_new(kv, 1024, NULL, &slot), 0, "a sequence");
+	is_int(glake_kv_grow(kv, slot, 512, NULL), 0, "  grows, and is not cleared");
+	is_int((int64_t)checked(ctx, 0).uncleared, 1, "  which is told");
+	is_int(glake_soft_capture_begin(ctx, 0, one), 0, "another stream captures");
+	p = flow_alloc(ctx, 1000, one);
+	is_int(glake_kv_grow(kv, slot, 1024, NULL), 0, "  while it grows again");
+	is_int(glake_soft_capture_end(ctx, 0, one, &graph), 0, "  and goes on");
+	is_int(glake_soft_graph_free(ctx, graph), 0, "  to a graph");
+	is_int(glake_free(ctx, p, one), 0, "a block goes");
+	/* by which it is known that it captures no more */
+	is_int(glake_free(ctx, flow_alloc(ctx, 1000, one), one), 0, "and another one");
+	is_int((int64_t)checked(ctx, 0).uncleared, 2, "that is told too");
+	is_int(glake_kv_close(kv, NULL), 0, "the cache goes");
+	is_int(glake_stream_free(ctx, 0, one), 0, "and the stream");
+	flow_close(ctx, 0);
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -350,6 +384,7 @@ int main(void)
 		out(level);
 		elastic(level);
 	}
+	sequences_uncleared();
 	nothing();
 	before_use();
 	captured();
