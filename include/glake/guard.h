@@ -78,7 +78,7 @@ struct glake_checked {
 		contents; /* that are away and have a hash (tier.verify), and are what they were */
 	uint64_t cleared; /* bytes, as security.level says, since open */
 	uint64_t
-		uncleared; /* blocks that were to be and were not, since open: their stream captured, or the driver refused */
+		uncleared; /* blocks, and parts of KV caches, that were to be and were not, since open: a stream captured, or the driver refused */
 };
 
 /*

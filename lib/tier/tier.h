@@ -15,7 +15,8 @@
  * Two channels of the library carry the contents (channel.h), one each way, so that both ways of the link
  * can be busy, each in the order of a stream. A large content goes over links that other GPUs lend as well
  * (io/io.h), as work of these
- * streams. What lies in the store was written and is read in their order, and memory of the GPU is
+ * streams. What lies in the store was written and is read in their order, but what others carry in that of their
+ * gates: a chunk says until when it is read and written. Memory of the GPU is
  * given and taken in the order of ticks like any other (stream/stream.h). What waits for the GPU is a
  * stream of which no event can be had, and a copy that failed half way.
  *

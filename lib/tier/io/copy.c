@@ -25,7 +25,6 @@
 #include "tier/io/link.h"
 #include "tier/io/stage.h"
 
-#include <assert.h>
 #include <errno.h>
 
 #define PIECES 16
@@ -684,7 +683,7 @@ static int plain(struct glk_io *io, struct glk_io_copy *copy)
 	return 0;
 }
 
-/* Whether pieces would be worth their six calls. */
+/* Whether pieces would be worth their calls. */
 static bool is_worth_it(const struct glk_io *io, const struct glk_io_copy *copy)
 {
 	return io->lend && copy->bytes >= io->least &&
