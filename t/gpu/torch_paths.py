@@ -24,6 +24,7 @@ import time
 
 MIB = 1 << 20
 WAYS = ("down", "up")
+LICENCE = b"<!-- SPDX-License-" + b"Identifier: LGPL-2.1-or-later -->\n"
 
 
 def copier(torch, glake):
@@ -96,8 +97,10 @@ def draw(cases, path):
         ax.set_yticks(range(len(hops)), [f"GPU {gpu} {what}" for gpu, _, what in hops])
         ax.set_title(f"{case['size']} MiB {case['way']}, us: {case['rate']:.0f} GB/s")
         ax.invert_yaxis()
+    kind = path.rpartition(".")[2]
     with open(path, "wb") as file:
-        pictures.save(figure, "paths", file.write, path.rpartition(".")[2])
+        file.write(LICENCE if kind == "svg" else b"")
+        pictures.save(figure, "paths", file.write, kind)
 
 
 def plain(torch, copy):
