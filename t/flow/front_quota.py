@@ -112,6 +112,12 @@ def unlisted(folder):
     program.do("free 1")
     equal(program.info()[0], 512, "and given back")
     program.end()
+    program = Program(folder, nvml=False, GLAKE_PRELOAD_SERVE="async")
+    for kind in ("alloc", "rows"):
+        equal(program.do(f"{kind} 200"), "0", f"{kind}: what the driver is left to give")
+        equal((program.info()[0], program.do(f"{kind} 320")), (312, OUT_OF_MEMORY), "is counted, and refused")
+        program.do("free 0")
+    program.end()
 
 
 def none(folder):

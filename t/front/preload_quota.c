@@ -4,8 +4,8 @@
  *
  *	info	free and whole MiB of GPU 0 as each function says: cuMemGetInfo, cuDeviceTotalMem (its whole
  *		alone), NVML's two
- *	alloc MIB, create MIB, pass MIB	memory by cuMemAlloc, by cuMemCreate, and by cuMemAlloc of a context of its own:
- *		the number of what it got, or "refused RESULT"
+ *	alloc MIB, create MIB, rows MIB, pass MIB	memory by cuMemAlloc, cuMemCreate, cuMemAllocPitch, and by
+ *		cuMemAlloc of a context of its own: the number of what it got, or "refused RESULT"
  *	free N	of any of them
  *	used	MiB that the driver has given
  */
@@ -68,6 +68,7 @@ static void take(char kind, size_t bytes)
 	struct CUctx_st *first = calls_use(&cu, 0);
 	unsigned long long page = 0;
 	fake_result result;
+	size_t pitch;
 	int n = 0;
 
 	while (held[n].kind)
@@ -75,6 +76,8 @@ static void take(char kind, size_t bytes)
 	if (kind == 'c') {
 		result = cu.cuMemCreate(&page, bytes, prop, 0);
 		held[n].at = page;
+	} else if (kind == 'r') {
+		result = cu.cuMemAllocPitch(&held[n].at, &pitch, MIB, bytes / MIB, 4);
 	} else {
 		if (kind == 'p')
 			cu.cuCtxSetCurrent(driver_state()->context(0));

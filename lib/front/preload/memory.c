@@ -78,19 +78,18 @@ glk_cu_result cuMemAllocPitch_v2(glk_cu_address *ret, size_t *ret_pitch, size_t 
 	size_t height, unsigned int element)
 {
 	bool called = SERVES(cuMemAllocPitch_v2);
-	bool serves = called && ret && ret_pitch && width && height &&
-		(element == 4 || element == 8 || element == 16) &&
-		glk_preload_conf()->serve_plain;
+	bool right = called && ret && ret_pitch && width && height &&
+		(element == 4 || element == 8 || element == 16);
 	glk_cu_result result = GLK_PRELOAD_UNSERVED;
 	struct glk_preload_passing passing;
 	struct glk_preload_seat *seat;
 	size_t pitch = 0, size = 0;
 
 	/* what overflows is more than there is, as the driver will say */
-	serves = serves && !__builtin_add_overflow(width, PITCH - 1, &pitch);
+	right = right && !__builtin_add_overflow(width, PITCH - 1, &pitch);
 	pitch &= ~(PITCH - 1);
-	serves = serves && !__builtin_mul_overflow(pitch, height, &size);
-	seat = serves ? glk_preload_seat() : NULL;
+	right = right && !__builtin_mul_overflow(pitch, height, &size);
+	seat = right && glk_preload_conf()->serve_plain ? glk_preload_seat() : NULL;
 	if (seat)
 		result = glk_preload_give_plain(seat, size, ret);
 	if (result != GLK_PRELOAD_UNSERVED) {
@@ -98,7 +97,7 @@ glk_cu_result cuMemAllocPitch_v2(glk_cu_address *ret, size_t *ret_pitch, size_t 
 			*ret_pitch = pitch;
 		return result;
 	}
-	if (!glk_preload_pass(called, -1, size, &passing))
+	if (!glk_preload_pass(right, -1, size, &passing))
 		return GLK_CU_OUT_OF_MEMORY;
 	result = GLK_PRELOAD_PASS(
 		cuMemAllocPitch_v2, ret, ret_pitch, width, height, element);
