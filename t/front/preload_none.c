@@ -19,16 +19,18 @@ static int is_missing(void *handle, const char *name)
 
 int main(void)
 {
-	static const char *const names[] = {
-		"cuMemAlloc_v2", "cuMemFree_v2", "cuGetProcAddress_v2", "cuInit", "cute"};
+	static const char *const names[] = {"cuMemAlloc_v2", "cuMemFree_v2",
+		"cuGetProcAddress_v2", "nvmlDeviceGetMemoryInfo",
+		"nvmlDeviceGetMemoryInfo_v2", "cuInit", "cute", "nvmlInit_v2"};
 	void *self = dlopen(NULL, RTLD_LAZY), *libc = dlopen("libc.so.6", RTLD_LAZY);
 
-	if (dlopen("libcuda.so.1", RTLD_LAZY) || !dlerror() || dlerror())
+	if (dlopen("libcuda.so.1", RTLD_LAZY) || !dlerror() || dlerror() ||
+		dlopen("libnvidia-ml.so.1", RTLD_LAZY) || !dlerror())
 		return 1;
-	for (int i = 0; i < 5; i++)
+	for (int i = 0; i < 8; i++)
 		if (!is_missing(RTLD_DEFAULT, names[i]) || !is_missing(self, names[i]) ||
 			!is_missing(libc, names[i]) ||
-			(i > 2 && !is_missing(RTLD_NEXT, names[i])))
+			(i > 4 && !is_missing(RTLD_NEXT, names[i])))
 			return 2 + i;
 	if (!dlsym(RTLD_DEFAULT, "printf") || !dlsym(RTLD_NEXT, "printf"))
 		return 10;

@@ -106,8 +106,7 @@ GLK_PRELOAD_EARLY struct answer glk_preload_answer(void *handle, const char *nam
 	if (!answer.next || !name || handle == RTLD_NEXT)
 		return answer;
 	if (name[0] == 'n' && name[1] == 'v') {
-		answer.found = glk_preload_nvml_find(answer.next, handle, name);
-		if (answer.found)
+		if (glk_preload_nvml_find(answer.next, handle, name, &answer.found))
 			answer.next = NULL;
 		return answer;
 	}

@@ -316,8 +316,9 @@ void glk_preload_passed(const struct glk_preload_passing *passing, glk_cu_result
 /* It has what bears the name back. */
 void glk_preload_unpass(enum glk_preload_kind kind, uint64_t name);
 void glk_preload_quota_child(void);
-/* What dlsym answers for NVML in place of what it finds; NULL to leave that. */
-void *glk_preload_nvml_find(glk_preload_dlsym_fn *next, void *handle, const char *name);
+/* What dlsym answers for NVML in place of what it finds; false to leave that. */
+bool glk_preload_nvml_find(
+	glk_preload_dlsym_fn *next, void *handle, const char *name, void **ret_found);
 
 /* find.c */
 const char *glk_preload_name(enum glk_preload_id id);

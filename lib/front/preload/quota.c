@@ -277,7 +277,8 @@ static void behind(const char *name, void *ret_fn)
 	memcpy(ret_fn, &fn, sizeof(fn));
 }
 
-void *glk_preload_nvml_find(glk_preload_dlsym_fn *next, void *handle, const char *name)
+bool glk_preload_nvml_find(
+	glk_preload_dlsym_fn *next, void *handle, const char *name, void **ret_found)
 {
 	void *found,
 		*ours = !strcmp(name, "nvmlDeviceGetMemoryInfo")
@@ -286,13 +287,22 @@ void *glk_preload_nvml_find(glk_preload_dlsym_fn *next, void *handle, const char
 		? (void *)nvmlDeviceGetMemoryInfo_v2
 		: NULL;
 
-	if (!ours || handle == RTLD_NEXT || !glk_preload_active() || glk_preload_inside)
-		return NULL;
-	if (!nvml())
+	if (!ours)
+		return false;
+	if (!nvml()) {
 		/* a program shall not learn from ours that there is one */
-		return handle == RTLD_DEFAULT ? next(RTLD_NEXT, name) : NULL;
+		if (handle != RTLD_DEFAULT && next(handle, name) != ours)
+			return false;
+		*ret_found = next(RTLD_NEXT, name);
+		return true;
+	}
+	if (!glk_preload_active() || glk_preload_inside)
+		return false;
 	found = next(handle, name);
-	return found && (found == ours || found == next(nvml(), name)) ? ours : NULL;
+	if (!found || (found != ours && found != next(nvml(), name)))
+		return false;
+	*ret_found = ours;
+	return true;
 }
 
 static bool shown(
