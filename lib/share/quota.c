@@ -183,7 +183,8 @@ static bool map_file(int fd, char *why)
 	if (at == MAP_FAILED)
 		goto failed;
 	own.page = at;
-	if (!s.st_size)
+	/* new, or its maker ended before it wrote that */
+	if (!own.page->magic[0])
 		memcpy(own.page->magic, MAGIC, sizeof(own.page->magic));
 	if (!memcmp(own.page->magic, MAGIC, sizeof(own.page->magic)) &&
 		!madvise(at, sizeof(struct page), MADV_DONTFORK))
@@ -363,10 +364,10 @@ static void read_limits(void)
 		return;
 	fd = open(own.rules.path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0 || fstat(fd, &s) || !S_ISREG(s.st_mode) || s.st_mode & 022 ||
-		(s.st_uid && s.st_uid != geteuid())) {
+		(s.st_uid && s.st_uid != geteuid()) || s.st_size >= FILE_MOST) {
 		if (!own.told)
 			glk_warn(
-				"share.quota_file: %s cannot be read, or others may write it; what held before holds",
+				"share.quota_file: %s cannot be read, has 64KiB, or others may write it; what held before holds",
 				own.rules.path);
 		own.told = true;
 		if (fd >= 0)
@@ -385,21 +386,25 @@ static void read_limits(void)
 }
 
 /* What a line says: a limit for all GPUs, or a UUID and one. False: nothing about this one. */
-static bool read_line(
-	const char *line, size_t length, const char *uuid, size_t *ret_share)
+static bool read_line(const char *line, const char *uuid, size_t *ret_share)
 {
-	char word[2][GLK_CONF_TEXT_MAX], text[GLK_CONF_TEXT_MAX];
-	char why[GLK_WIRE_WHY_MAX];
+	char word[3][GLK_CONF_TEXT_MAX], text[GLK_CONF_TEXT_MAX];
+	char why[GLK_WIRE_WHY_MAX] = "a line has a limit, or the UUID of a GPU and one";
 	static struct glk_conf conf; /* it is large */
 	int words;
 
-	snprintf(text, sizeof(text), "%.*s", (int)length, line);
-	text[strcspn(text, "#\r")] = '\0';
-	words = sscanf(text, "%127s %127s", word[0], word[1]);
-	if (words < 1 || (words == 2 && strcmp(word[0], uuid)))
+	snprintf(text, sizeof(text), "%.*s", (int)strcspn(line, "#\r\n"), line);
+	words = sscanf(text, "%127s %127s %127s", word[0], word[1], word[2]);
+	if (words < 1)
 		return false;
-	if (!glk_conf_parse(
-		    &conf, GLK_CONF_share_quota, word[words - 1], why, sizeof(why))) {
+	if (words == 2 && strcmp(word[0], uuid)) {
+		if (!strncmp(word[0], "GPU-", 4) || !strncmp(word[0], "MIG-", 4))
+			return false;
+		words = 3;
+	}
+	if (words < 3 &&
+		!glk_conf_parse(
+			&conf, GLK_CONF_share_quota, word[words - 1], why, sizeof(why))) {
 		*ret_share = conf.share_quota;
 		return true;
 	}
@@ -412,11 +417,10 @@ static bool read_line(
 static void set_limit(struct gpu *g)
 {
 	size_t share = own.rules.share, bytes;
-	const char *end;
 
-	for (const char *line = own.text; *line; line = *end ? end + 1 : end) {
-		end = line + strcspn(line, "\n");
-		read_line(line, (size_t)(end - line), g->uuid, &share);
+	for (const char *line = own.text; *line; line += *line == '\n') {
+		read_line(line, g->uuid, &share);
+		line += strcspn(line, "\n");
 	}
 	bytes = glk_conf_share(share, g->memory);
 	glk_store_relaxed(&g->limit,

@@ -172,6 +172,10 @@ def limits():
         equal(one.do("alloc 100"), "1", "above it does, at once")
         folder.write(path, "plenty\n")
         equal(one.figures("limit"), (512,), "a line that is none is left out")
+        folder.write(path, "64 MiB\nGPU-50f70000-0000-0000-0000-000000000000 64 MiB\n64MiB 64MiB\n")
+        equal(one.figures("limit"), (512,), "and so is one of other words")
+        folder.write(path, "#" * 65535 + "\n64MiB\n")
+        equal(one.figures("limit"), (512,), "a file that is too large is not read in part")
         folder.write(path, "64MiB\n")
         os.chmod(path, 0o622)
         equal(one.figures("limit"), (512,), "a file that others may write is not read")
@@ -179,7 +183,8 @@ def limits():
         equal(one.figures("limit"), (512,), "what held before holds")
         said = one.end()
         has(said, "'plenty' is not a size, nor a part", "it is said what is wrong")
-        has(said, "cannot be read, or others may write it", "in both cases")
+        has(said, "a line has a limit, or the UUID of a GPU and one", "of the words too")
+        has(said, "cannot be read, has 64KiB, or others may write it", "and of the file")
 
 
 def refused():
@@ -195,6 +200,14 @@ def refused():
             equal(one.figures("limit", "alone", "processes"), (100, 1, 1), f"{why}: the process alone has it")
             has(one.do("alloc 120"), "refused", "and keeps to it")
             has(one.end(), why, "it says why")
+        os.truncate(file, 0)
+        Process(folder, "share.quota=100MiB").end()
+        with open(file, "r+b") as made:
+            made.write(bytes(os.path.getsize(file)))
+        one, two = (Process(folder, "share.quota=100MiB") for _ in range(2))
+        equal(one.figures("alone", "processes"), (0, 2), "one whose maker ended before he wrote in it is made")
+        one.end()
+        two.end()
         os.remove(file)
         os.symlink(folder.list, file)
         one = Process(folder, "share.quota=100MiB")
