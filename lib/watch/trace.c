@@ -88,13 +88,15 @@ int glk_trace_name_check(const char *pattern)
 		GLK_TRACE_PATH_MAX - 1, length);
 }
 
-/* A word of the environment or the system in a file name: what could lead elsewhere becomes '_'. */
+/* A word of the environment or the system in a file name: what could lead elsewhere becomes '_', as a dot that begins
+ * it, for two of them are the folder above. */
 static int put_word(const char *word, size_t most, char *path)
 {
 	size_t length = strnlen(word, most);
 
 	for (size_t i = 0; i < length; i++)
-		path[i] = isalnum((unsigned char)word[i]) || strchr("-.", word[i])
+		path[i] = isalnum((unsigned char)word[i]) || word[i] == '-' ||
+				(word[i] == '.' && i)
 			? word[i]
 			: '_';
 	return (int)length;

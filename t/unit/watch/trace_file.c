@@ -71,6 +71,8 @@ static bool opens_as(const char *pattern, const char *name)
 
 static void test_names(void)
 {
+	static const char *const launchers[] = {"RANK", "OMPI_COMM_WORLD_RANK",
+		"PMIX_RANK", "PMI_RANK", "PBS_JOBID", "LSB_JOBID", "JOB_ID"};
 	struct glk_trace *trace = NULL;
 	char name[64], much[300], host[65] = "";
 
@@ -79,13 +81,16 @@ static void test_names(void)
 	snprintf(name, sizeof(name), "x%ld-%%", (long)getpid());
 	ok(opens_as("x%p-%%", name), "%%%% a %%");
 	ok(opens_as("%n", "1") && opens_as("a%nb", "a2b"), "%%n counts");
-	unsetenv("RANK");
+	for (size_t i = 0; i < sizeof(launchers) / sizeof(*launchers); i++)
+		unsetenv(launchers[i]);
 	setenv("SLURM_PROCID", "7", 1);
 	setenv("SLURM_JOB_ID", "../4 2", 1);
 	ok(opens_as("%r", "7"), "%%r is the rank");
 	setenv("RANK", "31", 1);
 	ok(opens_as("r%r", "r31"), "  of the launcher that is nearest");
-	ok(opens_as("%j", ".._4_2"), "%%j is the job, and leads nowhere else");
+	ok(opens_as("%j", "_._4_2"), "%%j is the job, and leads nowhere else");
+	setenv("SLURM_JOB_ID", "..", 1);
+	ok(opens_as("%j", "_."), "  nor to the folder above");
 	unsetenv("RANK");
 	unsetenv("SLURM_PROCID");
 	unsetenv("SLURM_JOB_ID");
