@@ -248,11 +248,16 @@ static void turn_away(struct broker *b)
 }
 
 /* A user who is not the broker's own leaves room for others. */
+static bool is_guest(uid_t uid)
+{
+	return uid && uid != geteuid();
+}
+
 static bool has_many(const struct broker *b, uid_t uid)
 {
 	uint32_t count = 0;
 
-	if (uid == geteuid() || !uid)
+	if (!is_guest(uid))
 		return false;
 	for (uint32_t id = 1; id <= b->last; id++)
 		count += b->peer[id].lives && b->peer[id].who.uid == uid;
@@ -414,19 +419,25 @@ static void take_hello(
 	send_to(p, p->conn, GLK_BROKER_WELCOME, &welcome, sizeof(welcome));
 }
 
-/* A place for the socket of one that waits; 0: there is none, or the client has its part of them. */
+/* A place for the socket of one that waits; 0: there is none, or the client or its user has its part of them. */
 static uint32_t take_wait(struct broker *b, uint32_t client, struct glk_wire_frame *frame)
 {
-	uint32_t i, has = 0, place = 0;
+	uid_t uid = b->peer[b->owner[client]].who.uid;
+	uint32_t i, has = 0, of_user = 0, place = 0;
 
 	for (i = 1; i <= b->last_wait; i++) {
-		if (b->waits[i].fd)
-			has += b->waits[i].client == client;
-		else if (!place)
+		uint32_t other = b->waits[i].client;
+
+		if (b->waits[i].fd) {
+			has += other == client;
+			of_user += b->peer[b->owner[other]].who.uid == uid;
+		} else if (!place) {
 			place = i;
+		}
 	}
 	i = place ? place : i;
-	if (i > GLK_BOOKS_WANTS || has >= GLK_BOOKS_WANTS / WAITERS)
+	if (i > GLK_BOOKS_WANTS || has >= GLK_BOOKS_WANTS / WAITERS ||
+		(is_guest(uid) && of_user >= GLK_BOOKS_WANTS / GLK_BROKER_USERS))
 		return 0;
 	b->last_wait = i > b->last_wait ? i : b->last_wait;
 	b->waits[i].fd = frame->fd[0] + 1;

@@ -23,6 +23,7 @@ HELLO, WELCOME, REFUSED, WANT, GRANTED, GIVE, PUT, LIST, TEXT = \
 MIB = 1 << 20
 CLIENTS = 1024  # of a user who is not the broker's
 WAITS = 512  # of a client
+WAITS_OF_USER = 2048
 
 
 def frame(kind, body=b"", fds=0, version=VERSION):
@@ -255,6 +256,31 @@ def check_crowd(broker):
         one.close()
 
 
+def check_line(broker):
+    """Of another user than that crowd."""
+    holder = Speaker(broker, 1)
+    holder.say(WANT, struct.pack("=IIQQq", 0, 0, 900 * MIB, 900 * MIB, 0))
+    equal(holder.hear(), GRANTED, "one has nearly all")
+    ask = struct.pack("=IIQQq", 0, 0, 300 * MIB, 300 * MIB, 10**12)
+    os.seteuid(65532)
+    crowd = [Speaker(broker, i + 2) for i in range(WAITS_OF_USER // WAITS + 1)]
+    os.seteuid(0)
+    for one in crowd[:-1]:
+        for _ in range(WAITS):
+            one.say(WANT, ask, one.bell)
+    ok(until(lambda: broker.books(-1)["waiting"] == WAITS_OF_USER), f"a user waits {WAITS_OF_USER} times at once")
+    line, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with line, other:
+        line.settimeout(200)
+        crowd[-1].say(WANT, ask, other)
+        equal(struct.unpack_from("=I", line.recv(10000), 8)[0], REFUSED, "and no more")
+    last = Speaker(broker, 99)
+    last.say(WANT, ask, last.bell)
+    ok(until(lambda: broker.books(-1)["waiting"] == WAITS_OF_USER + 1), "which leaves room in line for others")
+    for one in (holder, last, *crowd):
+        one.close()
+
+
 class Impostor:
     """What is no broker: a function of the test answers at each of its connections."""
 
@@ -335,6 +361,7 @@ def check_users():
             other.end()
             nobody.end()
             check_crowd(broker)
+            check_line(broker)
 
 
 def check_killed_in_line(broker):
