@@ -82,6 +82,9 @@ def main(program):
             if command in SAID:
                 check_command(command, folder)
         check_record(folder, program)
+    told, = re.findall(r"README\.md +(\".*\")", (ROOT / "t/setup").read_text(encoding="utf-8"))
+    for name in re.findall(r"\"([^\"]+)\"", told):
+        ok(re.search(f"^## {name}$", readme.TEXT, re.M), f"the demo sends to {name}, which is there")
     done()
 
 
