@@ -61,6 +61,13 @@ def check_keys(folder):
         equal((checked.returncode, checked.stderr), (0, ""), "a configuration is right")
 
 
+def check_rooms():
+    """A tmpfs, a volume and /tmp are open to all, and the directory of sockets is not made in such."""
+    for _, _, text in BLOCK.findall(TEXT):
+        if "XDG_RUNTIME_DIR" in text:
+            has(text, "mkdir -p -m 700 $XDG_RUNTIME_DIR", "the directory of sockets is the user's alone")
+
+
 def check_shell(folder):
     helps = {}
     shutil.copy(shutil.which("true"), os.path.join(folder, "program"))
@@ -115,6 +122,9 @@ def check_c(folder):
 def main():
     start()
     check_parts()
+    check_rooms()
+    event = re.search(r"(\d+) an event", run(TOOL, "conf", "explain", "trace.size").stdout)
+    ok(event and f"a trace has {event[1]} bytes for each event" in TEXT, "a trace is as large as its key says", event)
     with tempfile.TemporaryDirectory() as folder:
         check_keys(folder)
         check_shell(folder)
