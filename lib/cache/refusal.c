@@ -297,7 +297,8 @@ int glk_refusal_memory(struct glk_arena *home, const struct glk_node *node, uint
 		return refuse_host(node, size);
 	if (node->leave && glk_node_has_room(node, size))
 		return refuse_leave(node, size);
-	if (node->quota && node->quota->room(node->quota) < budget)
+	if (node->quota && node->quota->room(node->quota) < budget &&
+		!glk_node_has_room(node, size))
 		return refuse_quota(node, size);
 	add(&s, "GPU %d has no room for %s of pages more: %s held with ", gpu->device,
 		glk_say_bytes(size).text,

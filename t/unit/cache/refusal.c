@@ -52,6 +52,52 @@ static void without_a_budget(void)
 	rig_close(&rig, 1);
 }
 
+static int take_all(struct glk_quota *quota, uint64_t bytes, bool may_call)
+{
+	(void)quota;
+	(void)bytes;
+	(void)may_call;
+	return 0;
+}
+
+static void put_all(struct glk_quota *quota, uint64_t bytes)
+{
+	(void)quota;
+	(void)bytes;
+}
+
+static uint64_t room;
+
+static uint64_t has_room(const struct glk_quota *quota)
+{
+	(void)quota;
+	return room;
+}
+
+static void tell_it(struct glk_quota *quota, char *why, size_t size)
+{
+	(void)quota;
+	snprintf(why, size, "it is the quota");
+}
+
+/* A quota is the reason where it has no room, and not where the GPU has none. */
+static void by_a_quota(void)
+{
+	struct glk_quota quota = {take_all, put_all, has_room, tell_it};
+	struct rig rig;
+
+	rig_open(&rig, (const char *const[]){"soft.memory=128MiB", NULL});
+	rig_alloc(&rig, 96 * MIB, NULL);
+	rig.cache.node->quota = &quota;
+	room = 100 * MIB;
+	refuse(&rig, 64 * MIB, NULL, 0);
+	has_str(rig_error().text, "it is the quota", "a quota is told of");
+	room = 1024 * MIB;
+	refuse(&rig, 64 * MIB, NULL, 0);
+	has_str(rig_error().text, "held with no budget set", "one with room is not");
+	rig_close(&rig, 1);
+}
+
 static void in_the_log(void)
 {
 	static char joined[GLK_REFUSAL_TEXT];
@@ -500,6 +546,7 @@ int main(void)
 	by_what_helps();
 	by_where_it_stopped();
 	without_a_budget();
+	by_a_quota();
 	in_the_log();
 	by_a_budget();
 	by_streams();
