@@ -99,8 +99,8 @@ GLAKE_EXPORT int glake_conf_check(
  *
  * Returns 0; the value is then one that the program has set (GLAKE_CONF_OPTION). Or -ENOENT (there
  * is no such key), -EPERM (it is read when a context is opened, and stays), -EINVAL (a value that is
- * not right; NULL), -EOPNOTSUPP (tier.place: there is no memory of the host), -ESTALE, -ENODEV (in a
- * forked child). A refused call changes nothing, and its record says what would be right.
+ * not right; NULL), -EOPNOTSUPP (tier.place: there is no memory of the host; share.quota: it was opened without one),
+ * -ESTALE, -ENODEV (in a forked child). A refused call changes nothing, and its record says what would be right.
  * Thread: any. Blocks: for others that set keys. Driver calls: none.
  */
 GLAKE_EXPORT int glake_conf_set(struct glake *ctx, const char *key, const char *text);
@@ -114,7 +114,7 @@ GLAKE_EXPORT int glake_conf_set(struct glake *ctx, const char *key, const char *
  *
  * Returns 0, or an error and nothing is changed: -EINVAL (a line or a value that is not right),
  * -ENOENT (the file of the options is not there), -EACCES (it is refused for its kind, owner or
- * mode; the installed one too, without which glake_open goes on), -EOPNOTSUPP (tier.place, as
+ * mode; the installed one too, without which glake_open goes on), -EOPNOTSUPP (as
  * above; keys before it in glake.conf(5) are changed), -ENOMEM, -ESTALE, -ENODEV.
  * Thread: any. Blocks: reads a file; for others that set keys. Driver calls: none.
  */

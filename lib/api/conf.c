@@ -169,6 +169,10 @@ static int apply(
 			return glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
 				"tier.place: GPU %d has no memory of the host near it",
 				i);
+	if (id == GLK_CONF_share_quota && conf->share_quota && !context->has_quota)
+		return glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
+			"share.quota: the context was opened without one, nor with "
+			"share.quota_file");
 	if (id == GLK_CONF_log_level)
 		glk_log_level_set(conf->log_level);
 	if (id == GLK_CONF_share_quota)

@@ -97,6 +97,8 @@ def alone():
         equal(mode, 0o600, "the file is the user's alone")
         none = Process(folder)
         equal(none.quota(), dict.fromkeys(NAMES, 0), "without the key there is no quota")
+        has(none.do("limit 256MiB"), "refused -95", "nor can there be one later")
+        equal(none.do("limit 0"), "0", "none stays none")
         none.end()
 
 
