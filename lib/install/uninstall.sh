@@ -28,7 +28,7 @@ is_leaf() {
 	/usr/local/libexec | /usr/local/*/cmake | /usr/local/*/pkgconfig | /usr/local/*/man[1-9]) ;;
 	/usr/local/*/bash-completion | /usr/local/*/bash-completion/completions) ;;
 	/usr/local/*/zsh | /usr/local/*/zsh/site-functions) ;;
-	/usr/local/lib/systemd | /usr/local/lib/systemd/system | /usr/local/lib/systemd/user) ;;
+	/usr/local/lib/systemd | /usr/local/lib/systemd/system | /usr/local/lib/systemd/user | /usr/local/lib/sysusers.d) ;;
 	*) return 1 ;;
 	esac
 }

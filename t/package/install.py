@@ -11,6 +11,7 @@ The system's own prefix, as root and in bare systems: t/trees/run.
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -148,6 +149,18 @@ def places(tap, build, prefix, tool):
     code, said = run(python, "-I", "-c", "import sys; print(*sys.path, sep='\\n')")
     looked = {f"{folder}/glake/__init__.py" for folder in said.split("\n")}
     tap.ok(looked & set(found), "Python looks where the package is", said, *found)
+    if prefix == "/usr/local":
+        leaves(tap, {str(folder.relative_to(prefix)) for place in found for folder in Path(place).parents[:-3]})
+
+
+def leaves(tap, folders):
+    """Those that no fresh system has are known to uninstall, which takes them away when they are empty."""
+    system = re.compile(r"\.|bin|include|lib|lib/[^/]*-linux-gnu|lib/python[^/]*(/dist-packages)?|share|share/man")
+    script = (ROOT / "lib/install/uninstall.sh").read_text(encoding="utf-8")
+    is_leaf = re.search(r"^is_leaf\(\) {.*?^}", script, re.S | re.M)[0]
+    code, said = run("sh", "-c", is_leaf + '\nfor one; do is_leaf "/usr/local/$one" || echo "$one"; done', "sh",
+                     *sorted(name for name in folders if not system.fullmatch(name)))
+    tap.ok(code == 0 and not said, "uninstall knows its folders", said)
 
 
 def own(tap):
