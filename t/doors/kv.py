@@ -123,6 +123,37 @@ with kv.Cache(2, 4096, 4, shape=(4, 128), dtype="float16") as one:
     ctypes.memset(rows, 255, ctypes.sizeof(rows))
     print("rows:", one.gather(slot, 1, numbers, place) == place, ctypes.string_at(place + 1024, 1024) == bytes(1024),
           says(one.gather, slot, 9, numbers, place), says(one.gather, slot, 1, numbers, place + 8).replace(hex(place + 8), "PLACE"))
+    import contextlib, sys, types
+    class Tensor:
+        device = "cuda:0"
+        def __init__(self, at):
+            self.at = at
+        def __len__(self):
+            return 3
+        def to(self, kind):
+            made.append(current[-1])
+            return self
+        def contiguous(self):
+            return self
+        def data_ptr(self):
+            return self.at
+    @contextlib.contextmanager
+    def on(stream):
+        current.append(stream)
+        yield
+        current.pop()
+    def empty(*_, **__):
+        made.append(current[-1])
+        return Tensor(place)
+    made, current, was = [], ["current"], sys.modules.get("torch")
+    sys.modules["torch"] = types.SimpleNamespace(Tensor=Tensor, int32=0, float16=0, empty=empty, cuda=types.SimpleNamespace(
+        is_available=lambda: True, stream=on, current_stream=lambda device: 2, ExternalStream=lambda at, device: at))
+    one.gather(slot, 1, Tensor(ctypes.addressof(numbers)))
+    one.gather(slot, 1, Tensor(ctypes.addressof(numbers)), stream=2)
+    print("made on:", made, current)
+    del sys.modules["torch"]
+    if was:
+        sys.modules["torch"] = was
     for lane in (0, 2):
         one.layer_wait(slot, lane, 2)
     one.grow(slot, 3000)
@@ -164,6 +195,7 @@ imported 1 tokens of 400 bytes, 400 apart, are not in 280 bytes from 0 on
 back: glake_kv_export_end: lane 1 of the sequence in slot 0 is not out (INVAL) 0
 layers: 1 glake_kv_grow: the sequence in slot 0 is on the host: glake_kv_fetch (BUSY)
 rows: True True glake_kv_gather: no such lane, or no indices, or no place for the rows (INVAL) glake_kv_gather: rows of 1024 bytes to PLACE: they begin and end at multiples of 16 bytes, and have 256 KiB at most (INVAL)
+made on: ['current', 'current', 2, 2] ['current']
 back: 3000 glake_kv_layer_wait: 2 lanes from lane 3 on: the KV cache has 4 (INVAL)
 single 16777216 0
 rules: a lane has a window or is a state

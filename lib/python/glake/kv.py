@@ -246,13 +246,15 @@ class Cache:
 
     def gather(self, slot, lane, indices, out=None, stream=None):
         """Rows of a lane, [len(indices), ...], wherever its tokens lie; zeroes for those that are not there. `indices`
-        are int32, where the GPU can read them; `out` is a place for the rows, as many bytes: without PyTorch it is given."""
+        are int32, where the GPU can read them; `out` is a place for the rows, as many bytes: it is given where the
+        indices are no tensor of PyTorch."""
         torch = sys.modules.get("torch")
         shape = (len(indices), *self.lanes[lane].shape) if 0 <= lane < len(self.lanes) else ()
         if torch and isinstance(indices, torch.Tensor):
-            indices = indices.to(torch.int32).contiguous()
-        if out is None and torch and shape:
-            out = torch.empty(shape, dtype=getattr(torch, self.lanes[lane].dtype), device=indices.device)
+            with view.queued_on(stream, self.device):
+                indices = indices.to(torch.int32).contiguous()
+                if out is None and shape:
+                    out = torch.empty(shape, dtype=getattr(torch, self.lanes[lane].dtype), device=indices.device)
         self._call("glake_kv_gather", *map(ctypes.c_uint32, (slot, lane)), view.address_of(indices),
                    ctypes.c_uint32(len(indices)), view.address_of(out), stream_of(stream, self.device))
         return out

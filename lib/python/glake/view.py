@@ -4,6 +4,7 @@ Memory of the library as a tensor: a View speaks DLPack, which PyTorch, NumPy, C
 touches the memory for it. And the stream that memory is used on.
 """
 
+import contextlib
 import ctypes
 import sys
 
@@ -114,3 +115,11 @@ def stream_of(stream, device):
     if stream is None and "torch" in sys.modules and sys.modules["torch"].cuda.is_available():
         stream = sys.modules["torch"].cuda.current_stream(device)
     return ctypes.c_void_p(getattr(stream, "cuda_stream", getattr(stream, "ptr", stream)))
+
+
+def queued_on(stream, device):
+    """What PyTorch makes within is made and freed in the order of this stream; None is its current one."""
+    torch = sys.modules["torch"]
+    if stream is None or not torch.cuda.is_available():
+        return contextlib.nullcontext()
+    return torch.cuda.stream(torch.cuda.ExternalStream(stream_of(stream, device).value or 0, device=device))
