@@ -81,7 +81,7 @@ static struct {
 	dev_t dev;
 	ino_t ino;
 	struct glk_quota_rules rules;
-	struct timespec changed; /* of that file */
+	struct stat seen;     /* that file, as it was read; of no number: it was not */
 	bool told, told_line; /* that it cannot be read, and that a line of it is none */
 	char text[FILE_MOST];
 	struct gpu gpu[GPUS];
@@ -348,9 +348,11 @@ out:
 
 /* ---- Limits ---- */
 
-static bool same_time(const struct timespec *a, const struct timespec *b)
+static bool same_file(const struct stat *a, const struct stat *b)
 {
-	return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+	return a->st_ino == b->st_ino && a->st_size == b->st_size &&
+		a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
+		a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
 /* The file of limits, where it has changed: who could write it could give himself more, or others less. */
@@ -374,11 +376,11 @@ static void read_limits(void)
 			close(fd);
 		return;
 	}
-	if (!same_time(&s.st_mtim, &own.changed)) {
+	if (!same_file(&s, &own.seen)) {
 		length = read(fd, own.text, sizeof(own.text) - 1);
 		if (length >= 0) {
 			own.text[length] = '\0';
-			own.changed = s.st_mtim;
+			own.seen = s;
 			own.told = own.told_line = false;
 		}
 	}
@@ -586,7 +588,7 @@ struct glk_quota_rules glk_quota_rules(const struct glk_conf *conf)
 static void configure(const struct glk_quota_rules *rules)
 {
 	own.rules = *rules;
-	own.changed = (struct timespec){0};
+	own.seen = (struct stat){0};
 	own.text[0] = '\0';
 	own.told = own.told_line = false;
 	own.read = true;
