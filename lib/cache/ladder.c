@@ -82,9 +82,11 @@ static bool poll(struct glk_climb *c)
 static uint64_t shortage(const struct glk_climb *c)
 {
 	uint64_t held = glk_load_relaxed(&c->node->held);
+	/* asked once: a quota leaves more, or less, as others go on */
 	uint64_t budget = glk_node_most(c->node);
 
-	return glk_node_has_room(c->node, c->lack) ? c->lack : held + c->lack - budget;
+	return held <= budget && c->lack <= budget - held ? c->lack
+							  : held + c->lack - budget;
 }
 
 static bool yield_store(struct glk_climb *c)

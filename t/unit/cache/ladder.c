@@ -310,11 +310,59 @@ static void adds_up(void)
 	rig_close(&rig, 2);
 }
 
+/* A quota of which others leave 38 MiB, and each second time that it is asked more, which they have taken by then. */
+#define LEFT (38 * MIB)
+
+static const struct glk_node *limited;
+static unsigned asked;
+
+static uint64_t room(const struct glk_quota *quota)
+{
+	(void)quota;
+	return asked++ % 2 ? LEFT : 2 * LEFT;
+}
+
+static int take(struct glk_quota *quota, uint64_t bytes, bool may_call)
+{
+	(void)quota, (void)may_call;
+	return glk_load_relaxed(&limited->held) + bytes > LEFT ? -ENOMEM : 0;
+}
+
+static void put(struct glk_quota *quota, uint64_t bytes)
+{
+	(void)quota, (void)bytes;
+}
+
+/* No more goes back than what lacks, whatever is left when that is asked. */
+static void quota_changes(unsigned from)
+{
+	struct glk_quota quota = {.room = room, .take = take, .put = put};
+	struct CUstream_st *a;
+	uint64_t idle[3];
+	struct rig rig;
+
+	rig_open(&rig, (const char *const[]){"pool.budget=96MiB", NULL});
+	a = rig_stream(&rig);
+	for (int i = 0; i < 3; i++)
+		idle[i] = rig_single(&rig, 10 * MIB, a);
+	for (int i = 0; i < 3; i++)
+		rig_free(&rig, idle[i], a);
+	limited = rig.cache.node;
+	rig.cache.node->quota = &quota;
+	asked = from;
+	ok(rig_single(&rig, 14 * MIB, a), "14 MiB, for which idle pages of 10 go");
+	rig.cache.node->quota = NULL;
+	ok(rig_calls(&rig, GLAKE_CALL_RELEASE) < 3, "  and not all three");
+	rig_close(&rig, 1);
+}
+
 int main(void)
 {
 	tap_plan_later();
 	adds_up();
 	recuts();
+	quota_changes(0);
+	quota_changes(1);
 	releases();
 	syncs_last();
 	cannot_sync();
