@@ -31,6 +31,7 @@
 #define FEWEST 2
 #define LEAST  ((uint64_t)2 << 20)
 #define BOUND  ((uint64_t)4 << 20)
+#define PAGE   ((uint64_t)4 << 10)
 /* Times that a stream is waited for: what it may be writing to is somebody else's otherwise. */
 #define SYNCS 8
 /* Ranges that are smaller than such a part of a piece, on average, are for one path. */
@@ -111,7 +112,7 @@ static struct piece take_front(struct transfer *tr, uint64_t most)
 
 static struct piece take_back(struct transfer *tr, uint64_t most)
 {
-	uint64_t left = left_there(tr, false), bytes = left < most ? left : most;
+	uint64_t left = left_there(tr, false), bytes = left % most ? left % most : most;
 	struct piece piece;
 
 	tr->back_at -= bytes;
@@ -401,7 +402,8 @@ static uint64_t piece_most(const struct transfer *tr)
 	many = part / (is_one_of_many(tr) ? 1 : PIECES);
 	most = most < BOUND ? most : BOUND;
 	most = most > many ? most : many;
-	most = most > LEAST ? most : LEAST;
+	/* what is aligned stays so */
+	most = most > LEAST ? most / PAGE * PAGE : LEAST;
 	most = most < tr->io->piece ? most : tr->io->piece;
 
 	for (unsigned i = 1; i < tr->count; i++) {

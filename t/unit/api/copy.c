@@ -359,6 +359,7 @@ static void many_threads(void)
 
 static const struct glk_drv_ops *usual;
 static uint64_t largest, sum; /* of copies on the program's stream */
+static uint64_t odd;	      /* that do not begin at a page of the host */
 
 static int count_copy(struct glk_drv *drv, uint64_t dst, uint64_t src, size_t size,
 	struct CUstream_st *on)
@@ -366,6 +367,7 @@ static int count_copy(struct glk_drv *drv, uint64_t dst, uint64_t src, size_t si
 	if (on == stream) {
 		largest = size > largest ? size : largest;
 		sum += size;
+		odd += src % (4 * KIB) != 0;
 	}
 	return usual->copy(drv, dst, src, size, on);
 }
@@ -378,7 +380,9 @@ static void pieces(void)
 	static const struct {
 		size_t bytes, piece;
 	} of[] = {{8 * MIB, 2 * MIB}, {12 * MIB, 3 * MIB}, {64 * MIB, 4 * MIB},
-		{144 * MIB, 9 * MIB / 2}, {208 * MIB, 6 * MIB}};
+		{144 * MIB, 9 * MIB / 2}, {208 * MIB, 6 * MIB},
+		{150 * MIB + 8 * KIB,
+			(150 * MIB + 8 * KIB) / 32 / (4 * KIB) * (4 * KIB)}};
 	const size_t most = 208 * MIB;
 	struct glk_drv_ops ops;
 	unsigned char *from;
@@ -395,7 +399,7 @@ static void pieces(void)
 	ops.copy = count_copy;
 	context->drv->ops = &ops;
 	for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
-		largest = sum = 0;
+		largest = sum = odd = 0;
 		fill(from, of[i].bytes);
 		is_int(glake_copy(ctx, block, from, of[i].bytes, stream, 0, NULL) |
 				sync_stream(),
@@ -403,6 +407,7 @@ static void pieces(void)
 		is_int((int64_t)largest, (int64_t)of[i].piece, "in pieces");
 		ok(sum > of[i].bytes / 3 && sum < of[i].bytes * 2 / 3,
 			"about a half over its own link");
+		is_int((int64_t)odd, 0, "from whole pages");
 		ok(!memcmp(block, from, of[i].bytes), "every byte");
 	}
 	context->drv->ops = usual;
