@@ -11,11 +11,11 @@ static unsigned char secret = 1;
 
 static size_t secrets(const void *p, size_t size)
 {
-	const unsigned char *c = p;
+	const unsigned char *end = (const unsigned char *)p + size;
 	size_t found = 0;
 
-	for (size_t i = 0; i < size; i++)
-		found += c[i] == secret;
+	for (const unsigned char *c = memchr(p, secret, size); c && c < end; c++)
+		found += *c == secret;
 	return found;
 }
 
