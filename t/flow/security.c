@@ -11,11 +11,13 @@ static unsigned char secret = 1;
 
 static size_t secrets(const void *p, size_t size)
 {
-	const unsigned char *end = (const unsigned char *)p + size;
+	const unsigned char *c = p;
 	size_t found = 0;
 
-	for (const unsigned char *c = memchr(p, secret, size); c && c < end; c++)
-		found += *c == secret;
+	if (!memchr(p, secret, size))
+		return 0;
+	for (size_t i = 0; i < size; i++)
+		found += c[i] == secret;
 	return found;
 }
 
