@@ -7,6 +7,7 @@
  */
 #include "gpu.h"
 #include "kernels.h"
+#include "smash.h"
 
 #include <spawn.h>
 #include <sys/wait.h>
@@ -18,39 +19,18 @@ extern char **environ;
 #define MIB ((size_t)1 << 20)
 
 /* smash(address, bytes): by one thread, none of them is what it was. peek(address, bytes, into): reads the first and the last. */
-static const char text[] = ".version 7.0\n"
-			   ".target sm_70\n"
-			   ".address_size 64\n"
-			   ".visible .entry smash(.param .u64 a, .param .u64 n)\n"
-			   "{\n"
-			   ".reg .b64 %rd<3>;\n"
-			   ".reg .b16 %h<2>;\n"
-			   ".reg .pred %p<2>;\n"
-			   "ld.param.u64 %rd1, [a];\n"
-			   "ld.param.u64 %rd2, [n];\n"
-			   "LOOP:\n"
-			   "setp.eq.u64 %p1, %rd2, 0;\n"
-			   "@%p1 bra DONE;\n"
-			   "ld.global.u8 %h1, [%rd1];\n"
-			   "xor.b16 %h1, %h1, 255;\n"
-			   "st.global.u8 [%rd1], %h1;\n"
-			   "add.u64 %rd1, %rd1, 1;\n"
-			   "sub.u64 %rd2, %rd2, 1;\n"
-			   "bra LOOP;\n"
-			   "DONE:\n"
-			   "ret;\n"
-			   "}\n"
-			   ".visible .entry peek(.param .u64 a, .param .u64 n)\n"
-			   "{\n"
-			   ".reg .b64 %rd<3>;\n"
-			   ".reg .b16 %h<2>;\n"
-			   "ld.param.u64 %rd1, [a];\n"
-			   "ld.param.u64 %rd2, [n];\n"
-			   "ld.volatile.global.u8 %h1, [%rd1];\n"
-			   "add.u64 %rd1, %rd1, %rd2;\n"
-			   "ld.volatile.global.u8 %h1, [%rd1+-1];\n"
-			   "ret;\n"
-			   "}\n";
+static const char text[] =
+	GPU_SMASH_PTX ".visible .entry peek(.param .u64 a, .param .u64 n)\n"
+		      "{\n"
+		      ".reg .b64 %rd<3>;\n"
+		      ".reg .b16 %h<2>;\n"
+		      "ld.param.u64 %rd1, [a];\n"
+		      "ld.param.u64 %rd2, [n];\n"
+		      "ld.volatile.global.u8 %h1, [%rd1];\n"
+		      "add.u64 %rd1, %rd1, %rd2;\n"
+		      "ld.volatile.global.u8 %h1, [%rd1+-1];\n"
+		      "ret;\n"
+		      "}\n";
 
 static struct gpu_work work;
 static void *smash_fn, *peek_fn;
