@@ -59,18 +59,23 @@ void *glake_preload_dlsym(void *handle, const char *name)
 	return fn ? fn(handle, name) : NULL;
 }
 
-void *glk_preload_driver(void)
+void *glk_preload_loaded(const char *name, glk_atomic(void *) * kept)
 {
-	void *handle = glk_load_acquire(&driver); /* pairs with: the release below */
+	void *handle = glk_load_acquire(kept); /* pairs with: the release below */
 
 	if (handle)
 		return handle;
-	handle = dlopen(LIBCUDA, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+	handle = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
 	if (handle)
-		glk_store_release(&driver, handle);
+		glk_store_release(kept, handle);
 	else
 		dlerror(); /* it is not the program's */
 	return handle;
+}
+
+void *glk_preload_driver(void)
+{
+	return glk_preload_loaded(LIBCUDA, &driver);
 }
 
 static void *find(void *handle, const char *name, bool behind_us)

@@ -132,6 +132,8 @@ const struct glk_preload_next *glk_preload_next(void);
 typedef void *glk_preload_dlsym_fn(void *handle, const char *name);
 glk_preload_dlsym_fn *glk_preload_dlsym(void);
 void *glk_preload_driver(void);
+/* Any library, likewise; its handle is kept where the caller says. */
+void *glk_preload_loaded(const char *name, glk_atomic(void *) * kept);
 /* For libglake, so that it finds the driver itself. */
 GLAKE_EXPORT void *glake_preload_dlsym(void *handle, const char *name);
 

@@ -253,16 +253,8 @@ glk_cu_result cuDeviceTotalMem_v2(size_t *ret_bytes, glk_cu_device device)
 static void *nvml(void)
 {
 	static glk_atomic(void *) kept;
-	void *handle = glk_load_acquire(&kept); /* pairs with: the release below */
 
-	if (handle)
-		return handle;
-	handle = dlopen(LIBNVML, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-	if (handle)
-		glk_store_release(&kept, handle);
-	else
-		dlerror(); /* it is not the program's */
-	return handle;
+	return glk_preload_loaded(LIBNVML, &kept);
 }
 
 /* The function behind ours. */
