@@ -130,14 +130,14 @@ static int have_placed(struct glk_arena *arena, struct glk_extent *e, uint32_t o
 
 /* One that is away, as a whole or in part. */
 static int have_away(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
-	const struct glk_portion *portion)
+	const struct glk_asking *how)
 {
 	struct glk_part_way way = {.on = on};
 	int err;
 
 	glk_prefetch_hold(arena->gpu, e);
-	err = portion ? glk_portion_have(arena, e, on, portion)
-		      : glk_fetch(arena, e, &way);
+	err = how->portion ? glk_portion_have(arena, e, on, how->portion, how->count)
+			   : glk_fetch(arena, e, &way);
 	glk_prefetch_let_go(arena->gpu, e, !err && !glk_extent_lacks(e));
 	return err;
 }
@@ -150,8 +150,10 @@ static int have(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	uint32_t said = glk_advice_of(arena, e);
 	const struct glk_part_way way = {.on = on};
 	uint64_t placed;
-	int err = portion ? glk_portion_check(e, portion) : 0;
+	int err = 0;
 
+	for (size_t i = 0; i < how->count && !err; i++)
+		err = glk_portion_check(e, &portion[i]);
 	if (err)
 		return err;
 	if (arena->ops->move)
@@ -159,7 +161,7 @@ static int have(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	if (said & GLAKE_ADVICE_COLD)
 		glk_advice_set(arena, e, said & ~(uint32_t)GLAKE_ADVICE_COLD);
 	if (glk_extent_lacks(e))
-		return have_away(arena, e, on, portion);
+		return have_away(arena, e, on, how);
 	placed = glk_beside_placed(&arena->map, e);
 	/* what a hint brought back may have gone to the host in place since */
 	if (glk_prefetch_meet(arena, e, on, &err) && (err || !placed))
@@ -177,17 +179,34 @@ int glk_cache_fetch(struct glk_cache *cache, uint64_t addr, struct CUstream_st *
 	return glk_cache_move(cache, addr, stream, true, NULL, NULL);
 }
 
+static int move(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
+	const struct glk_asking *how)
+{
+	int err = glk_asked(cache, addr, stream, how);
+
+	/* one that is here is wanted as well */
+	if (how->takes && (!err || err == -EALREADY))
+		glk_learn_fetched(cache, addr);
+	return err;
+}
+
 int glk_cache_move(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
 	bool to_gpu, const struct glk_portion *portion, struct glk_told *ret_told)
 {
-	struct glk_asking how = {.fn = to_gpu ? have : send,
+	const struct glk_asking how = {.fn = to_gpu ? have : send,
 		.portion = portion,
+		.count = portion != NULL,
 		.takes = to_gpu,
 		.told = ret_told};
-	int err = glk_asked(cache, addr, stream, &how);
 
-	/* one that is here is wanted as well */
-	if (to_gpu && (!err || err == -EALREADY))
-		glk_learn_fetched(cache, addr);
-	return err;
+	return move(cache, addr, stream, &how);
+}
+
+int glk_cache_have(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
+	const struct glk_portion *portions, size_t count)
+{
+	const struct glk_asking how = {
+		.fn = have, .portion = portions, .count = count, .takes = true};
+
+	return move(cache, addr, stream, &how);
 }

@@ -64,6 +64,7 @@ struct glk_asking {
 	int (*fn)(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 		const struct glk_asking *how);
 	const struct glk_portion *portion; /* NULL: all of the block */
+	size_t count;			   /* of them, which come; one goes */
 	bool takes;			   /* memory of the GPU */
 	struct glk_told *told; /* what a ticket has to know; NULL: there is none */
 	void *arg;

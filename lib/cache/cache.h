@@ -519,6 +519,9 @@ int glk_cache_fetch(struct glk_cache *cache, uint64_t addr, struct CUstream_st *
  * it; NULL: there is none. */
 int glk_cache_move(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
 	bool to_gpu, const struct glk_portion *portion, struct glk_told *ret_told);
+/* The second of the two for many portions, of which none lies in another. */
+int glk_cache_have(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
+	const struct glk_portion *portions, size_t count);
 /* elastic.c: contracts as in glake/elastic.h; *ret_bytes is written with -ENOMEM of the first too. */
 int glk_cache_elastic(struct glk_cache *cache, uint64_t size, struct CUstream_st *stream,
 	uint32_t flags, uint64_t *ret_addr);

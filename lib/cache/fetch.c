@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Blocks and ranges of them come back: see part.h. What comes back comes stretch by stretch, each with pages of its
- * own measure, whatever pieces it went in.
+ * own measure, whatever pieces it went in. A mapping waits for the copies to the GPU that were queued before it, so
+ * stretches are mapped first, many of them, and then their copies are queued.
  */
 #include "base/error.h"
 #include "base/log.h"
@@ -135,6 +136,7 @@ static int fill(struct coming *c)
 		: err;
 }
 
+/* Pages. */
 static int back(struct coming *c)
 {
 	struct glk_cache *cache = c->arena->gpu;
@@ -142,7 +144,6 @@ static int back(struct coming *c)
 	struct glk_request request = {
 		.patient = true, .run = &c->s, .single = glk_part_is_single(cache, c->e)};
 	uint64_t addr;
-	int err;
 
 	request.size = glk_part_span(map, c->e, c->s, &addr);
 	request.rounded = (uint64_t)(c->s.last - c->s.first + 1) << map->shift;
@@ -150,12 +151,15 @@ static int back(struct coming *c)
 		&cache->streams, glk_mover_entry(&cache->mover, false, request.size));
 	/* it went from the GPU, at least in part, and comes back there */
 	request.node = cache->node;
-	err = glk_arena_back(c->arena, &request, glk_extent_id(map, c->e));
+	return glk_arena_back(c->arena, &request, glk_extent_id(map, c->e));
+}
+
+static int fill_backed(struct coming *c)
+{
+	int err = fill(c);
+
 	if (err)
-		return err;
-	err = fill(c);
-	if (err)
-		glk_slots_leave(map, c->s.first, c->s.last, &c->use);
+		glk_slots_leave(&c->arena->map, c->s.first, c->s.last, &c->use);
 	return err;
 }
 
@@ -169,6 +173,8 @@ static int come_sealed(struct coming *c)
 	if (glk_seal_is_here(c->arena->gpu, word))
 		return glk_seal_come(c->arena, c->e, c->s.first);
 	err = back(c);
+	if (!err)
+		err = fill_backed(c);
 	if (!err)
 		glk_seal_came(c->arena, c->e, c->s.first, word);
 	return err;
@@ -192,31 +198,79 @@ static void keep_ends(struct coming *c)
 			(struct glk_stretch){c->s.last + 1, c->s.last + 1});
 }
 
-static int come(
-	struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s, uint32_t on)
-{
-	struct coming c = {.arena = arena, .e = e, .s = s, .on = on};
-	struct glk_cache *cache = arena->gpu;
-	uint64_t addr;
-	int err = prepare(&c);
+/* Stretches of a block that come together. */
+#define TOGETHER 64
 
-	if (!err)
-		err = is_sealed(&c) ? come_sealed(&c) : back(&c);
+struct fetching {
+	struct glk_arena *arena;
+	struct glk_extent *e;
+	uint32_t on, count;
+	struct coming coming[TOGETHER]; /* that have pages */
+};
+
+/* A piece that was sealed may come with the page that the one before it has: not until that has come. */
+static int begin(struct coming *c)
+{
+	int err = prepare(c);
+
+	if (!err && !is_sealed(c))
+		err = back(c);
+	if (err)
+		give_spares(c);
+	return err;
+}
+
+static int end(struct coming *c)
+{
+	struct glk_arena *arena = c->arena;
+	struct glk_cache *cache = arena->gpu;
+	struct glk_extent *e = c->e;
+	uint64_t addr;
+	int err = is_sealed(c) ? come_sealed(c) : fill_backed(c);
+
 	if (err) {
-		give_spares(&c);
+		give_spares(c);
 		return err;
 	}
 	glk_beside_count(arena, e, false);
-	glk_part_arrive(arena, e, s, c.use.tick, c.spare);
+	glk_part_arrive(arena, e, c->s, c->use.tick, c->spare);
 	/* what is said of the slots of one that is away counts no slots */
 	glk_store_release(&e->bin, GLK_EXTENT_PART); /* pairs with: glk_extent_part */
 	glk_beside_count(arena, e, true);
-	glk_away_mark(cache, e, on ? on : cache->mover.back);
-	keep_ends(&c);
-	cache->fetched += glk_part_span(&arena->map, e, s, &addr);
+	glk_away_mark(cache, e, c->on ? c->on : cache->mover.back);
+	keep_ends(c);
+	cache->fetched += glk_part_span(&arena->map, e, c->s, &addr);
 	GLK_PROBE3(fetch, cache->device, glk_load_relaxed(&e->addr),
-		glk_part_span(&arena->map, e, s, &addr));
+		glk_part_span(&arena->map, e, c->s, &addr));
 	return 0;
+}
+
+/* Those that have pages come, each whatever becomes of the others. */
+static int end_all(struct fetching *f)
+{
+	int err = 0;
+
+	for (uint32_t i = 0; i < f->count; i++) {
+		int failed = end(&f->coming[i]);
+
+		err = err ? err : failed;
+	}
+	f->count = 0;
+	return err;
+}
+
+/* Of a piece that was cut another stretch may be the next one to come. */
+static int come(struct fetching *f, struct glk_stretch s)
+{
+	struct coming *c = &f->coming[f->count];
+	int err;
+
+	*c = (struct coming){.arena = f->arena, .e = f->e, .s = s, .on = f->on};
+	err = begin(c);
+	if (err)
+		return err;
+	f->count++;
+	return f->count == TOGETHER || c->spare[0] || c->spare[1] ? end_all(f) : 0;
 }
 
 /* Whether a piece is to come: with flags one that has any of them. */
@@ -257,24 +311,56 @@ static int is_here(const struct glk_extent *e)
 		glk_load_relaxed(&e->addr));
 }
 
-int glk_fetch_range(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
-	const struct glk_part_way *way)
+static bool is_any_gone(const struct glk_arena *arena, const struct glk_extent *e,
+	const struct glk_portion *portions, size_t count, uint32_t flags)
+{
+	for (size_t i = 0; i < count; i++) {
+		struct glk_stretch s =
+			glk_portion_slots(&arena->map, e, &portions[i], true);
+
+		s = next_gone(arena, e, s.first, s.last, flags);
+		if (s.first <= s.last)
+			return true;
+	}
+	return false;
+}
+
+static int come_all(struct glk_arena *arena, struct glk_extent *e,
+	const struct glk_portion *portions, size_t count, const struct glk_part_way *way)
+{
+	struct fetching f;
+	int err = 0, failed;
+
+	f.arena = arena;
+	f.e = e;
+	f.on = way->on;
+	f.count = 0;
+	for (size_t i = 0; i < count && !err; i++) {
+		struct glk_stretch s =
+			glk_portion_slots(&arena->map, e, &portions[i], true);
+		struct glk_stretch in = next_gone(arena, e, s.first, s.last, way->why);
+
+		for (; !err && in.first <= in.last;
+			in = next_gone(arena, e, in.last + 1, s.last, way->why))
+			err = come(&f, in);
+	}
+	failed = end_all(&f);
+	return err ? err : failed;
+}
+
+int glk_fetch_portions(struct glk_arena *arena, struct glk_extent *e,
+	const struct glk_portion *portions, size_t count, const struct glk_part_way *way)
 {
 	int64_t since = glk_clock_ticks();
 	struct glk_telling telling = {0};
-	struct glk_stretch in;
 	int err;
 
-	if (!glk_part_is(e))
+	if (!glk_part_is(e) || !is_any_gone(arena, e, portions, count, way->why))
 		return is_here(e);
-	in = next_gone(arena, e, s.first, s.last, way->why);
-	err = in.first > in.last ? is_here(e)
-				 : glk_tell_before(arena, e, GLAKE_MOVE_BACK, &telling);
+	err = glk_tell_before(arena, e, GLAKE_MOVE_BACK, &telling);
 	if (err)
 		return err;
-	for (; !err && in.first <= in.last;
-		in = next_gone(arena, e, in.last + 1, s.last, way->why))
-		err = come(arena, e, in, way->on);
+	err = come_all(arena, e, portions, count, way);
 	glk_part_settle(arena, e, way->on, err);
 	if (!err) {
 		arena->gpu->fetches++;
@@ -289,5 +375,7 @@ int glk_fetch_range(struct glk_arena *arena, struct glk_extent *e, struct glk_st
 int glk_fetch(
 	struct glk_arena *arena, struct glk_extent *e, const struct glk_part_way *way)
 {
-	return glk_fetch_range(arena, e, glk_part_all(&arena->map, e), way);
+	const struct glk_portion all = {0, glk_extent_asked(e)};
+
+	return glk_fetch_portions(arena, e, &all, 1, way);
 }

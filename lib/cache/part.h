@@ -155,12 +155,12 @@ int glk_spill_range(struct glk_arena *arena, struct glk_extent *e, struct glk_st
 	const struct glk_part_way *way);
 /* A live block that is cold. 0; -EAGAIN without a record: it is not any more; or as above. */
 int glk_spill_victim(struct glk_arena *arena, struct glk_extent *e);
-/* What is gone of a block comes, or of a stretch: -EALREADY with a record where nothing is. After an error some of it
- * may be here. */
+/* What is gone of a block comes, or of portions of it of which none lies in another: -EALREADY with a record where nothing
+ * is. After an error some of it may be here. */
 int glk_fetch(
 	struct glk_arena *arena, struct glk_extent *e, const struct glk_part_way *way);
-int glk_fetch_range(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
-	const struct glk_part_way *way);
+int glk_fetch_portions(struct glk_arena *arena, struct glk_extent *e,
+	const struct glk_portion *portions, size_t count, const struct glk_part_way *way);
 /* Of an elastic block: contents of a stretch that is gone, all of it, are forgotten, and it is bare. 0, or -ENOMEM
  * with nothing changed. */
 int glk_fetch_nothing(
@@ -178,6 +178,6 @@ int glk_portion_send(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 int glk_portion_leave(struct glk_arena *arena, struct glk_extent *e,
 	const struct glk_part_way *way, const struct glk_portion *p);
 int glk_portion_have(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
-	const struct glk_portion *p);
+	const struct glk_portion *portions, size_t count);
 
 #endif

@@ -110,12 +110,11 @@ int glk_portion_leave(struct glk_arena *arena, struct glk_extent *e,
 }
 
 int glk_portion_have(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
-	const struct glk_portion *p)
+	const struct glk_portion *portions, size_t count)
 {
 	struct glk_part_way way = {.on = on};
 
 	if (glk_load_relaxed(&e->whole))
 		return glk_fetch(arena, e, &way);
-	return glk_fetch_range(
-		arena, e, glk_portion_slots(&arena->map, e, p, true), &way);
+	return glk_fetch_portions(arena, e, portions, count, &way);
 }

@@ -676,17 +676,15 @@ int glk_kv_send(
 
 int glk_kv_have(struct glake_kv *kv, size_t count, struct CUstream_st *stream)
 {
-	int err = 0;
+	int err;
 
+	if (!count)
+		return 0;
 	glk_unlock(&kv->lock);
-	/* what is there already is */
-	for (size_t i = 0; i < count && !err; i++) {
-		err = glk_cache_move(
-			kv->cache, kv->base, stream, true, &kv->portion[i], NULL);
-		err = err == -EALREADY ? 0 : err;
-	}
+	err = glk_cache_have(kv->cache, kv->base, stream, kv->portion, count);
 	glk_lock(&kv->lock);
-	return err;
+	/* what is there already is */
+	return err == -EALREADY ? 0 : err;
 }
 
 int glk_kv_move(

@@ -4,6 +4,7 @@
  * wrote is there when it has come back, and no more memory was held meanwhile.
  */
 #include "kv_parts.h"
+#include "soft/fault.h"
 
 #define LAYERS 8
 #define LANES  (2 * LAYERS)
@@ -140,6 +141,58 @@ static void with_room(void)
 	finish();
 }
 
+static uint64_t calls(enum glake_call call)
+{
+	struct glake_driver_stats stats = {.sz = sizeof(stats)};
+
+	if (glake_driver_stats_get(ctx, &stats))
+		tap_bail(record().text);
+	return stats.calls[call];
+}
+
+/* All layers come back at once: what that answers, and the calls that map them. */
+static int have_all(const char *fault, uint64_t *ret_maps)
+{
+	struct glk_context *context;
+	size_t wrong = 0;
+	struct glake_kv *kv;
+	uint64_t before;
+	uint32_t slot;
+	int err;
+
+	begin_with("soft.memory=400MiB", "driver.fault=off");
+	kv = make(&options);
+	if (glake_kv_new(kv, TOKENS, stream, &slot) || glk_context_get(ctx, &context))
+		tap_bail(record().text);
+	compute(kv, slot);
+	settle();
+	if (glake_trim(ctx, 0, 0, NULL) || glk_fault_set(context->drv, fault))
+		tap_bail(record().text);
+	before = calls(GLAKE_CALL_MAP);
+	err = glake_kv_layer_wait(kv, slot, 0, LANES, stream);
+	*ret_maps = calls(GLAKE_CALL_MAP) - before;
+	is_int(glake_kv_layer_wait(kv, slot, 0, LANES, stream), 0, "all are here then");
+	settle();
+	for (uint32_t i = 0; i < LAYERS; i++)
+		wrong += wrong_in(kv, slot, i);
+	is_int((int64_t)wrong, 0, "as they were written");
+	is_int(glake_kv_close(kv, stream), 0, "all ends");
+	finish();
+	return err;
+}
+
+/* A mapping waits for the copies before it, so none is made behind one. */
+static void maps_first(void)
+{
+	uint64_t maps;
+
+	is_int(have_all("off", &maps), 0, "all layers in one call");
+	is_int((int64_t)maps, LANES * (int64_t)(LANE / PAGE),
+		"each of their pages is mapped");
+	is_int(have_all("copy:nth=1:err=EIO", &maps), -EIO, "the first copy back fails");
+	is_int((int64_t)maps, LANES * (int64_t)(LANE / PAGE), "with all pages mapped");
+}
+
 static void refuses(void)
 {
 	struct glake_kv_options front = options;
@@ -187,6 +240,7 @@ int main(void)
 	tap_plan_later();
 	with_two_layers();
 	with_room();
+	maps_first();
 	refuses();
 	return tap_done();
 }
