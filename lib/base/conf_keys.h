@@ -93,7 +93,8 @@ GLK_KEY(pool, small_page, SIZE, pool_small_page, "2MiB", 2 * GLK_MIB, 8 * GLK_MI
 GLK_KEY(pool, large_page, SIZE, pool_large_page, "0", 0, 1 * GLK_GIB, "",
 	"Size of the pages inside blocks: a multiple of the small page. Larger ones are mapped in "
 	"less time and leave more memory that nothing else can use. With 0 it is 16MiB where "
-	"policy.target is auto; with a number 32MiB where that is above 1.02, else 8MiB.")
+	"policy.target is auto, and what comes back to a GPU of which a job has never needed more than half "
+	"has pages of 64MiB; with a number 32MiB where that is above 1.02, else 8MiB.")
 GLK_KEY(pool, pages, INT, pool_pages, "1048576", 1, 16777215, "",
 	"Most pages a context may hold, over all GPUs and nodes.")
 

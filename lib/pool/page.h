@@ -39,7 +39,8 @@ enum glk_page_state {
 enum glk_class {
 	GLK_CLASS_SMALL = 0, /* one slot */
 	GLK_CLASS_LARGE = 1, /* pool.large_page */
-	GLK_CLASS_OTHER = 2, /* any other number of slots: made for contiguous blocks */
+	GLK_CLASS_OTHER =
+		2, /* any other number of slots: of contiguous blocks, and huge ones */
 	GLK_CLASS_COUNT = 3,
 };
 

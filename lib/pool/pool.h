@@ -56,6 +56,7 @@ struct glk_node {
 	struct glk_place place;
 	uint8_t index;
 	size_t page_size[GLK_CLASS_OTHER]; /* of small and large pages */
+	size_t huge; /* bytes of the pages that are made before large ones where there is ample memory; 0: no others */
 	struct glk_idstack free[GLK_CLASS_COUNT];
 	glk_atomic(uint64_t) free_bytes[GLK_CLASS_COUNT];
 	glk_atomic(uint64_t) held; /* bytes of physical memory */

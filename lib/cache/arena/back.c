@@ -31,6 +31,7 @@ struct job {
 	/* Mappings that have to go first: idle ones at the ends, and what is stale between them. */
 	struct glk_limbo_run end[2], stale;
 	uint32_t more; /* slots behind the last one that its last page has too */
+	uint32_t huge; /* slots of a huge page; 0: there are to be none */
 	uint32_t made; /* pages mapped so far, linked; 0: none */
 	struct glk_supply supply;
 };
@@ -39,7 +40,8 @@ struct job {
 struct run {
 	uint32_t first, last;
 	uint32_t lead;	/* single pages at its beginning */
-	uint32_t large; /* large ones behind them; the rest are single ones again */
+	uint32_t huge;	/* huge ones behind them, */
+	uint32_t large; /* and large ones; the rest are single ones again */
 };
 
 /* Single pages at the beginning of a run: in a slot that others may use too. */
@@ -70,8 +72,11 @@ static struct run plan_run(const struct job *job, uint32_t first, uint32_t last)
 	if (run.lead > slots)
 		run.lead = slots;
 	slots -= tail < slots ? tail : slots;
-	if (map->large > 1 && slots > run.lead && !job->request->single)
-		run.large = (slots - run.lead) / map->large;
+	if (map->large < 2 || slots <= run.lead || job->request->single)
+		return run;
+	slots -= run.lead;
+	run.huge = job->huge ? slots / job->huge : 0;
+	run.large = (slots - run.huge * job->huge) / map->large;
 	return run;
 }
 
@@ -88,18 +93,27 @@ static bool next_run(const struct job *job, uint32_t slot, struct run *ret_run)
 	return true;
 }
 
+/* Slots of a run behind its lead that are not of single pages. */
+static uint32_t in_large(const struct job *job, const struct run *run)
+{
+	return run->huge * job->huge + run->large * job->map->large;
+}
+
 static struct glk_need count_need(const struct job *job)
 {
 	struct glk_need need = {0};
 	struct run run;
 
 	if (job->e->whole) {
-		need.other = job->e->size;
+		need = (struct glk_need){
+			.other = job->e->size, .others = 1, .whole = true};
 		return need;
 	}
+	need.other = (uint64_t)job->huge << job->map->shift;
 	for (uint32_t slot = job->first; next_run(job, slot, &run); slot = run.last + 1) {
+		need.others += run.huge;
 		need.large += run.large;
-		need.small += run.last - run.first + 1 - run.large * job->map->large;
+		need.small += run.last - run.first + 1 - in_large(job, &run);
 		if (run.last >= job->last)
 			break;
 	}
@@ -142,6 +156,20 @@ static uint32_t find_more(const struct job *job)
 			(uint64_t)(last - job->first + 1 + more) << map->shift))
 		return 0;
 	return more;
+}
+
+/* Slots of the pages that come before large ones inside a run; 0: there are to be none. They are for runs that are had
+ * by themselves, such as contents that come back: how much there will be is known then. */
+static uint32_t find_huge(const struct job *job)
+{
+	const struct glk_request *request = job->request;
+	uint32_t huge = (uint32_t)(glk_request_node(job->arena, request)->huge >>
+		job->map->shift);
+
+	if (!request->run || request->single || job->e->whole ||
+		job->last - job->first + 1 < huge || !glk_supply_is_ample(job->arena))
+		return 0;
+	return huge;
 }
 
 /* Idle large pages that would serve one end and lie idle beside it go elsewhere. */
@@ -235,10 +263,22 @@ static int add_large(struct job *job, struct batch *batch, uint32_t more)
 	return err;
 }
 
+/* A huge page, or large ones in its place. */
+static int add_huge(struct job *job, struct batch *batch)
+{
+	int err = 0;
+
+	if (job->supply.other)
+		return add(job, batch, &job->supply.other);
+	for (uint32_t i = 0; i < job->huge && !err; i += job->map->large)
+		err = add_large(job, batch, 0);
+	return err;
+}
+
 static int map_run(struct job *job, const struct run *run)
 {
 	uint32_t slots = run->last - run->first + 1;
-	uint32_t tail = slots - run->lead - run->large * job->map->large;
+	uint32_t tail = slots - run->lead - in_large(job, run);
 	struct batch batch = {.slot = run->first};
 	int err = 0;
 
@@ -248,6 +288,8 @@ static int map_run(struct job *job, const struct run *run)
 	}
 	for (uint32_t i = 0; i < run->lead && !err; i++)
 		err = add(job, &batch, &job->supply.small);
+	for (uint32_t i = 0; i < run->huge && !err; i++)
+		err = add_huge(job, &batch);
 	for (uint32_t i = 0; i < run->large && !err; i++)
 		err = add_large(job, &batch,
 			run->last > job->last && i + 1 == run->large ? job->more : 0);
@@ -309,6 +351,7 @@ static int carry_out(struct job *job)
 
 	job->request->called = true;
 	job->more = find_more(job);
+	job->huge = find_huge(job);
 	last = job->last + job->more;
 	/* also for what the driver may keep there */
 	if (job->more)

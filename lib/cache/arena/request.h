@@ -138,7 +138,9 @@ struct glk_supply {
 
 struct glk_need {
 	uint32_t small, large; /* pages */
-	uint64_t other;	       /* bytes of a page of its own; 0: none */
+	uint32_t others;       /* pages of another size, */
+	uint64_t other;	       /* bytes of each */
+	bool whole;	       /* and nothing can stand in for them */
 };
 
 /* 0, or -ENOMEM with a record of what was tried, and nothing taken. Small pages may stand in for
@@ -155,6 +157,8 @@ uint32_t glk_supply_pop(struct glk_arena *arena, uint32_t *list);
 
 /* Whether so many bytes of pages more, for a request, are within what may be held, and that is far above what is live. */
 bool glk_supply_is_plenty(const struct glk_arena *arena, uint64_t size, uint64_t bytes);
+/* Whether the most that was ever live is less than half of what there is. */
+bool glk_supply_is_ample(const struct glk_arena *arena);
 /* Bytes that may be held, with a request of so many more, before memory is looked for more
  * closely. */
 uint64_t glk_supply_target(struct glk_cache *gpu, uint64_t size);

@@ -32,13 +32,15 @@ struct order {
 	struct glk_supply *supply;
 	struct glk_node *node; /* that the pages are of */
 	uint32_t small, large; /* missing pages */
-	uint64_t other;	       /* bytes of the page of its own that is missing */
+	uint32_t others;       /* likewise, of another size, */
+	uint64_t other;	       /* bytes of each */
+	bool whole;	       /* nothing stands in for them */
 	int err;
 };
 
 static bool is_done(const struct order *o)
 {
-	return !o->small && !o->large && !o->other;
+	return !o->small && !o->large && !o->others;
 }
 
 static uint64_t missing(const struct order *o)
@@ -46,7 +48,7 @@ static uint64_t missing(const struct order *o)
 	const struct glk_map *map = &o->arena->map;
 
 	return (((uint64_t)o->small + (uint64_t)o->large * map->large) << map->shift) +
-		o->other;
+		o->others * o->other;
 }
 
 static void push(struct order *o, uint32_t id)
@@ -55,8 +57,8 @@ static void push(struct order *o, uint32_t id)
 	uint64_t size = glk_map_page(map, id)->size;
 	uint32_t *list = &o->supply->other;
 
-	if (o->other) {
-		o->other = 0;
+	if (o->others && size == o->other) {
+		o->others--;
 	} else if (size == glk_slot_bytes(map)) {
 		list = &o->supply->small;
 		o->supply->small_count++;
@@ -128,12 +130,10 @@ static void take_all_free(struct order *o)
 		push(o, id);
 		glk_plan_step(o->arena->gpu);
 	}
-	if (o->other) {
-		enum glk_class class = glk_node_class(o->node, o->other);
-
-		id = take_free(o, class);
-		if (id)
-			push(o, id);
+	id = 1;
+	while (o->others && (id = take_free(o, glk_node_class(o->node, o->other)))) {
+		push(o, id);
+		glk_plan_step(o->arena->gpu);
 	}
 }
 
@@ -155,14 +155,9 @@ static void drop_oldest_alias(struct glk_arena *arena, uint32_t id)
 
 struct pass {
 	struct order *order;
-	bool waits;	 /* pages that need a stream wait may be had */
-	uint32_t *count; /* missing ones; NULL: the page of its own is */
+	bool waits;	       /* pages that need a stream wait may be had */
+	const uint32_t *count; /* missing ones */
 };
-
-static bool wants_more(const struct pass *pass)
-{
-	return pass->count ? *pass->count > 0 : pass->order->other > 0;
-}
 
 static enum glk_idle_answer take_one(struct glk_map *map, uint32_t id, void *arg)
 {
@@ -184,16 +179,16 @@ static enum glk_idle_answer take_one(struct glk_map *map, uint32_t id, void *arg
 		return GLK_IDLE_NEXT;
 	push(o, id);
 	glk_plan_step(o->arena->gpu);
-	return wants_more(pass) ? GLK_IDLE_NEXT : GLK_IDLE_STOP;
+	return *pass->count ? GLK_IDLE_NEXT : GLK_IDLE_STOP;
 }
 
 /* Idle pages of so many slots, as long as some are missing: see struct pass. */
-static void take_idle(struct order *o, uint32_t slots, uint32_t *count)
+static void take_idle(struct order *o, uint32_t slots, const uint32_t *count)
 {
 	bool alone = glk_clock_alone(&o->arena->gpu->streams);
 	struct pass pass = {.order = o, .count = count};
 
-	for (int waits = 0; waits < (alone ? 1 : 2) && wants_more(&pass); waits++) {
+	for (int waits = 0; waits < (alone ? 1 : 2) && *count; waits++) {
 		struct glk_idle_walk walk = {
 			.of = glk_node_of(o->node), .slots = slots, .groups = GROUPS};
 
@@ -212,8 +207,8 @@ static void take_all_idle(struct order *o)
 		take_idle(o, map->large, &o->large);
 	if (o->small)
 		take_idle(o, 1, &o->small);
-	if (o->other)
-		take_idle(o, (uint32_t)(o->other >> map->shift), NULL);
+	if (o->others)
+		take_idle(o, (uint32_t)(o->other >> map->shift), &o->others);
 }
 
 struct borrow {
@@ -285,7 +280,9 @@ static uint64_t next_size(const struct order *o)
 {
 	uint64_t slot = glk_slot_bytes(&o->arena->map);
 
-	return o->large ? slot * o->arena->map.large : o->small ? slot : o->other;
+	if (o->others)
+		return o->other;
+	return o->large ? slot * o->arena->map.large : slot;
 }
 
 static bool may_hold(const struct order *o, uint64_t most)
@@ -353,6 +350,19 @@ bool glk_supply_is_plenty(const struct glk_arena *arena, uint64_t size, uint64_t
 	peak = peak_of(gpu, size);
 	most = peak + glk_fill_above(gpu, peak);
 	return held + bytes <= most && most <= glk_node_most(gpu->node);
+}
+
+bool glk_supply_is_ample(const struct glk_arena *arena)
+{
+	struct glk_cache *gpu = arena->gpu;
+	uint64_t most = glk_node_most(gpu->node), peak = glk_seats_peak(gpu),
+		 others = glk_load_relaxed(&gpu->held_by_others);
+
+	if (arena->ops->fixed)
+		return false;
+	peak = peak < gpu->past_peak ? gpu->past_peak : peak;
+	most = most < gpu->memory ? most : gpu->memory;
+	return others < most && peak <= (most - others) / 2;
 }
 
 bool glk_supply_drain(struct glk_arena *arena, uint64_t size)
@@ -439,12 +449,26 @@ bool glk_supply_tight(const struct glk_arena *arena, uint64_t size)
 	return slack + (most > held ? most - held : 0) < held / 5;
 }
 
+/* Large pages in place of huge ones. */
+static int do_without_huge(struct order *o)
+{
+	const struct glk_map *map = &o->arena->map;
+
+	o->large += o->others * ((uint32_t)(o->other >> map->shift) / map->large);
+	o->others = 0;
+	take_all_free(o);
+	take_all_idle(o);
+	stand_in(o);
+	return grow_all(o, UINT64_MAX);
+}
+
 /* What the target is for: before the node grows past it, memory is looked for more closely. */
 static int economise(struct order *o, uint64_t target)
 {
 	struct glk_cache *gpu = o->arena->gpu;
 	struct glk_arena *home = o->arena->home;
 	uint64_t held, over;
+	int err;
 
 	if (o->node == gpu->node && glk_quick_drain(gpu)) {
 		take_all_free(o);
@@ -458,7 +482,8 @@ static int economise(struct order *o, uint64_t target)
 	if (over && !is_done(o))
 		glk_trim_release(home, o->node, over < missing(o) ? over : missing(o),
 			GROUPS, NULL);
-	return grow_all(o, UINT64_MAX);
+	err = grow_all(o, UINT64_MAX);
+	return err == -ENOMEM && o->others && !o->whole ? do_without_huge(o) : err;
 }
 
 static int again(struct glk_climb *c)
@@ -494,7 +519,9 @@ int glk_supply_get(struct glk_arena *arena, struct glk_request *request,
 		.node = glk_request_node(arena, request),
 		.small = need->small,
 		.large = need->large,
-		.other = need->other};
+		.others = need->others,
+		.other = need->other,
+		.whole = need->whole};
 	uint64_t target;
 	int err = 0;
 

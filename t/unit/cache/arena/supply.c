@@ -214,8 +214,9 @@ static void takes_one(void)
 		rig_free(&rig, addr[i], a);
 	glk_event_poll(&rig.cache.streams);
 	calls = rig_calls(&rig, GLAKE_CALL_UNMAP);
-	is_int(get(a, &(struct glk_need){.other = 6 * MIB}, &got), 0,
-		"a page of its own");
+	is_int(get(a, &(struct glk_need){.others = 1, .other = 6 * MIB, .whole = true},
+		       &got),
+		0, "a page of its own");
 	ok(got.other && !got.large && !got.small, "and no others");
 	is_int(rig.cache.arena.map.space->of[0].idle_slots, 6, "two are idle still");
 	is_int(rig_calls(&rig, GLAKE_CALL_UNMAP) - calls, 1, "and mapped as they were");

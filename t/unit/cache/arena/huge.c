@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Pages of 64 MiB, behind contents that come back to a GPU of which a job needs less than half. */
+#include "unit/cache/rig.h"
+
+#define SLOT  (2 * MIB)
+#define LARGE (16 * MIB)
+#define HUGE  (64 * MIB)
+#define BLOCK (200 * MIB)
+
+#define AUTO "pool.large_page=0", "policy.target=auto", "soft.host_memory=512MiB"
+
+static struct rig rig;
+static struct CUstream_st *a;
+
+static void begin(const char *const *settings)
+{
+	rig_open(&rig, settings);
+	a = rig_stream(&rig);
+}
+
+/* Mappings of a size behind the first block of a GPU. */
+static int count(size_t size)
+{
+	const struct glk_map *map = &rig.cache.arena.map;
+	int found = 0;
+
+	for (uint32_t slot = 0; slot < BLOCK / SLOT;) {
+		struct glk_mapping m = glk_mapping_at(map, slot);
+
+		found += (size_t)(m.last - m.first + 1) << map->shift == size;
+		slot = m.last + 1;
+	}
+	return found;
+}
+
+static void write_words(uint64_t addr)
+{
+	for (uint64_t at = 0; at < BLOCK; at += SLOT)
+		*(uint64_t *)(addr + at) = at + 1;
+}
+
+static size_t wrong_words(uint64_t addr)
+{
+	size_t wrong = 0;
+
+	for (uint64_t at = 0; at < BLOCK; at += SLOT)
+		wrong += *(uint64_t *)(addr + at) != at + 1;
+	return wrong;
+}
+
+/* The block goes away, the GPU holds nothing, and it comes back. */
+static void there_and_back(uint64_t addr, const char *fault)
+{
+	uint64_t trimmed;
+
+	is_int(glk_cache_spill(&rig.cache, addr, a), 0, "the block goes away");
+	rig_flush(&rig);
+	is_int(glk_cache_trim_gpu(&rig.cache, 0, &trimmed), 0, "its pages too");
+	is_int(rig_figures(&rig).reserved, 0, "all of them");
+	if (fault && glk_fault_set(rig.drv, fault))
+		tap_bail(fault);
+	is_int(glk_cache_fetch(&rig.cache, addr, a), 0, "it comes back");
+	is_int((int64_t)wrong_words(addr), 0, "as it was");
+	is_sound(&rig, "the books agree");
+}
+
+static void comes_in_huge(void)
+{
+	uint64_t addr, calls;
+
+	begin((const char *const[]){AUTO, NULL});
+	addr = rig_alloc(&rig, BLOCK, a);
+	write_words(addr);
+	is_int(count(HUGE), 0, "a block that is new has none: it may become many");
+	ok(count(LARGE) > 0, "but large ones");
+	there_and_back(addr, NULL);
+	is_int(count(HUGE), 3, "three huge pages");
+	is_int(count(SLOT), 4, "and what does not fill a large one in single pages");
+	is_int(rig_figures(&rig).reserved, BLOCK, "no more than it has");
+
+	rig_free(&rig, addr, a);
+	calls = rig_all_calls(&rig);
+	for (uint64_t i = 0; i < 5; i++)
+		ok(rig_alloc(&rig, 40 * MIB, a), "a block in its place");
+	is_int(rig_all_calls(&rig) - calls, 0, "without a call of the driver");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 5);
+}
+
+static void not_where_it_is_tight(const char *setting, const char *why)
+{
+	uint64_t addr;
+
+	begin((const char *const[]){AUTO, setting, NULL});
+	addr = rig_alloc(&rig, BLOCK, a);
+	write_words(addr);
+	there_and_back(addr, NULL);
+	is_int(count(HUGE), 0, why);
+	rig_free(&rig, addr, a);
+	rig_close(&rig, 0);
+}
+
+/* Once there was more than half, there may be again. */
+static void not_after_a_peak(void)
+{
+	uint64_t addr, more;
+
+	begin((const char *const[]){AUTO, NULL});
+	addr = rig_alloc(&rig, BLOCK, a);
+	more = rig_alloc(&rig, 400 * MIB, a);
+	rig_free(&rig, more, a);
+	write_words(addr);
+	there_and_back(addr, NULL);
+	is_int(count(HUGE), 0, "none where most was live once");
+	rig_free(&rig, addr, a);
+	rig_close(&rig, 0);
+}
+
+/* The driver has memory, but not in one piece. */
+static void in_large_instead(void)
+{
+	uint64_t addr;
+
+	begin((const char *const[]){AUTO, NULL});
+	addr = rig_alloc(&rig, BLOCK, a);
+	write_words(addr);
+	there_and_back(addr, "create:nth=2:err=ENOMEM");
+	ok(rig_struck(&rig), "the second page was refused");
+	is_int(count(HUGE), 1, "the first is huge");
+	is_int(count(LARGE), 8, "large ones stand for the others");
+	is_int(rig_figures(&rig).reserved, BLOCK, "no more than it has");
+	rig_free(&rig, addr, a);
+	rig_close(&rig, 0);
+}
+
+int main(void)
+{
+	tap_plan_later();
+	comes_in_huge();
+	not_where_it_is_tight(
+		"pool.budget=390MiB", "none with a budget of less than twice that");
+	not_where_it_is_tight("soft.memory=390MiB", "nor on a GPU of so little");
+	not_where_it_is_tight(
+		"pool.large_page=16MiB", "nor where somebody said how large pages are");
+	not_where_it_is_tight("policy.target=1.05", "nor where the target is a number");
+	not_after_a_peak();
+	in_large_instead();
+	return tap_done();
+}
