@@ -76,8 +76,7 @@ class Layered(GlakeLayer):
         self.moved(called)
 
     def back(self, slot, layer, layers, stream=None):
-        for number in range(layer, layer + layers):
-            self.moved(self.cache.layer_wait, slot, 2 * number, 2, stream)
+        self.moved(self.cache.layer_wait, slot, 2 * layer, 2 * layers, stream)
 
     def runs(self, slot):
         """All layers are back."""
