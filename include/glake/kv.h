@@ -370,6 +370,10 @@ GLAKE_EXPORT int glake_kv_layer_grow(struct glake_kv *kv, uint32_t slot, uint32_
  * of it may have moved, and it is away. Thread: any. Blocks: as glake_kv_spill: for the calls of the driver, not for the copies.
  * Driver calls: as glake_kv_spill; none to map what still lies at its addresses.
  *
+ * Lanes that are had by one call are all mapped before the first copy is queued. A driver may hold a mapping up while copies
+ * to the GPU are under way (580 does: until those are done, or for a millisecond a page), so a call for each layer waits for
+ * the copies of the layer before it; one call for all of them does not.
+ *
  * A program that has no time for these calls makes them on a thread and a stream of its own, and has its other streams wait
  * for an event there: nothing of what that thread waits for is queued behind the event. The library has no thread
  * for it. Pages have to be chosen before a stream may wait for them, or they could be such as are given back by work
