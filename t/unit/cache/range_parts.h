@@ -10,7 +10,7 @@
 
 #include <time.h>
 
-#define WORD_STEP ((size_t)2048) /* of which all borders are a multiple */
+#define WORD_STEP ((size_t)32 << 10) /* of which all borders are a multiple */
 
 static inline void write_words(const struct held *h, size_t offset, size_t bytes)
 {
