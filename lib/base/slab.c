@@ -17,7 +17,7 @@
 #include <sanitizer/asan_interface.h>
 #define BEHIND (128 << 10) /* more than the largest entry of a table */
 /* Of a slab: to say it of all of a large one takes long, and an eighth of its memory. */
-#define TOLD (1 << 20)
+#define TOLD (1 << 17)
 #else
 #define ASAN_POISON_MEMORY_REGION(at, size)   ((void)(at), (void)(size))
 #define ASAN_UNPOISON_MEMORY_REGION(at, size) ((void)(at), (void)(size))
