@@ -17,6 +17,7 @@
 #include "base/error.h"
 
 #include <errno.h>
+#include <string.h>
 
 /* One range that an operation touches. */
 struct touch {
@@ -134,15 +135,16 @@ void glk_soft_race_reach(
 	uint32_t used = glk_load_relaxed(&soft->streams.used);
 	bool moved = true;
 
-	for (uint32_t id = 1; id <= used; id++)
-		soft->reach[id] = id == stream ? UINT64_MAX : 0;
+	memset(soft->reach, 0, (used + 1) * sizeof(*soft->reach));
+	soft->reach[stream] = UINT64_MAX;
 	if (!glk_soft_queue_is_done(soft, behind, behind_serial) &&
 		soft_op_at(soft, behind)->stream != stream)
 		soft->reach[soft_op_at(soft, behind)->stream] = behind_serial;
 	while (moved) {
 		moved = false;
 		for (uint32_t id = 1; id <= used; id++) {
-			uint32_t slot = soft_stream_at(soft, id)->head;
+			uint32_t slot =
+				soft->reach[id] ? soft_stream_at(soft, id)->head : 0;
 
 			for (; slot; slot = soft_op_at(soft, slot)->next) {
 				const struct soft_op *op = soft_op_at(soft, slot);

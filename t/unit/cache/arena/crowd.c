@@ -16,7 +16,7 @@
 static struct rig rig;
 
 /* Streams with a slot of small blocks between them, freed to the arena and busy all the same; the
- * last two are not. The device judges each kernel by all that are queued, so of thousands a quarter is busy. */
+ * last two are not. The device judges each kernel by all that are queued, so of thousands a twelfth is busy. */
 static void crowd_open(int count, const char *policy)
 {
 	rig_open(&rig, (const char *const[]){"soft.streams=stepped", policy, NULL});
@@ -24,7 +24,7 @@ static void crowd_open(int count, const char *policy)
 		struct CUstream_st *stream = rig_stream(&rig);
 		uint64_t addr = rig_alloc(&rig, 4 * KIB, stream);
 
-		if (i < count - 2 && (count <= 1000 || i % 4 == 1))
+		if (i < count - 2 && (count <= 1000 || i % 12 == 1))
 			rig_work(&rig, addr, 4 * KIB, stream);
 		rig_free(&rig, addr, stream);
 	}
