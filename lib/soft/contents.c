@@ -121,7 +121,9 @@ void glk_soft_contents_run(const struct soft *soft, const struct soft_op *op)
 {
 	uint32_t *words = (uint32_t *)op->dst;
 
-	if (op->kind == SOFT_FILL)
+	if (op->kind == SOFT_FILL && !op->value)
+		clear(soft, op->dst, op->size);
+	else if (op->kind == SOFT_FILL)
 		for (size_t i = 0; i < op->size / sizeof(*words); i++)
 			words[i] = op->value;
 	if (op->kind != SOFT_COPY)

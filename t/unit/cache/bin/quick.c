@@ -257,7 +257,7 @@ static void never_repeats(void)
 	size_t size = 1;
 
 	begin((const char *const[]){"pool.budget=700MiB", NULL});
-	for (uint64_t n = 0; n < 1000000; n++) {
+	for (uint64_t n = 0; n < 400000; n++) {
 		uint64_t *slot = &addr[n * 37 % 64];
 
 		if (*slot)
@@ -265,7 +265,7 @@ static void never_repeats(void)
 		size = (size * 48271) % 0x7fffffff;
 		*slot = rig_alloc(&rig, n * 512 % (8 * MIB) + size % 512 + 1, a);
 		served &= *slot != 0;
-		if (n == 500000)
+		if (n == 200000)
 			early = glk_load_relaxed(&rig.cache.arena.map.extents.used);
 	}
 	s = rig_figures(&rig);
