@@ -148,15 +148,18 @@ void glk_advice_drop(struct glk_arena *arena, const struct glk_extent *e)
 	table[glk_extent_id(&arena->map, e)].priority = 0;
 }
 
-/* A live block that begins at an address, held; or NULL. */
+/* A live block that begins at an address, or holds it where that may be `inside`, held; or NULL. */
 static struct glk_extent *hold(
-	struct glk_cache *cache, uint64_t addr, struct glk_arena **ret_arena)
+	struct glk_cache *cache, uint64_t addr, bool inside, struct glk_arena **ret_arena)
 {
 	const struct glk_range *range = glk_cache_range(cache, addr);
+	struct glk_live live;
 
 	if (!range)
 		return NULL;
 	*ret_arena = glk_arena_of(range);
+	if (inside && glk_lookup_live(range, addr, &live))
+		addr = live.addr;
 	return glk_lookup_hold(range, addr);
 }
 
@@ -200,7 +203,8 @@ static int rank(struct glk_arena *arena, struct glk_extent *e, uint32_t priority
 
 typedef int (*say_fn)(struct glk_arena *arena, struct glk_extent *e, uint32_t what);
 
-static int say(struct glk_cache *cache, uint64_t addr, say_fn fn, uint32_t what)
+static int say(
+	struct glk_cache *cache, uint64_t addr, bool inside, say_fn fn, uint32_t what)
 {
 	struct glk_arena *arena = NULL;
 	struct glk_extent *e;
@@ -208,13 +212,13 @@ static int say(struct glk_cache *cache, uint64_t addr, say_fn fn, uint32_t what)
 
 	do {
 		glk_lock(&cache->lock);
-		e = hold(cache, addr, &arena);
+		e = hold(cache, addr, inside, &arena);
 		if (e) {
 			err = fn(arena, e, what);
 			glk_word_let_go(&e->word);
 		}
 		glk_unlock(&cache->lock);
-	} while (!e && glk_away_settled(cache, addr, false));
+	} while (!e && glk_away_settled(cache, addr, inside));
 	return e ? err : glk_block_refuse(cache, addr);
 }
 
@@ -223,15 +227,15 @@ int glk_cache_advise(struct glk_cache *cache, uint64_t addr, uint32_t advice)
 	/* what moves it is made now: there is no memory to be had when it is needed */
 	int err = advice & GLAKE_ADVICE_COLD ? glk_away_start(cache) : 0;
 
-	return err ? err : say(cache, addr, advise, advice);
+	return err ? err : say(cache, addr, false, advise, advice);
 }
 
 int glk_cache_rank(struct glk_cache *cache, uint64_t addr, uint32_t priority)
 {
-	return say(cache, addr, rank, priority);
+	return say(cache, addr, false, rank, priority);
 }
 
-static int pin(struct glk_arena *arena, struct glk_extent *e, bool on)
+static int pin(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
 {
 	struct glk_advice *table;
 	uint32_t pins = glk_advice_pins(arena, e), id;
@@ -260,29 +264,7 @@ static int pin(struct glk_arena *arena, struct glk_extent *e, bool on)
 	return 0;
 }
 
-/* Of the live block that holds an address: where it begins. */
-static uint64_t begin_of(struct glk_cache *cache, uint64_t addr)
-{
-	const struct glk_range *range = glk_cache_range(cache, addr);
-	struct glk_live live;
-
-	return range && glk_lookup_live(range, addr, &live) ? live.addr : addr;
-}
-
 int glk_cache_hold(struct glk_cache *cache, uint64_t addr, bool on)
 {
-	struct glk_arena *arena = NULL;
-	struct glk_extent *e;
-	int err = 0;
-
-	do {
-		glk_lock(&cache->lock);
-		e = hold(cache, begin_of(cache, addr), &arena);
-		if (e) {
-			err = pin(arena, e, on);
-			glk_word_let_go(&e->word);
-		}
-		glk_unlock(&cache->lock);
-	} while (!e && glk_away_settled(cache, addr, true));
-	return e ? err : glk_block_refuse(cache, addr);
+	return say(cache, addr, true, pin, on);
 }

@@ -307,21 +307,6 @@ unsigned glk_clock_waits(struct glk_streams *streams, const struct glk_use *use,
 	return waits < GLK_WAITS_NEVER ? waits : GLK_WAITS_NEVER;
 }
 
-/* The oldest event in flight that covers a tick; a new one where none does. */
-static int find_event(struct glk_streams *streams, struct glk_stream *s, uint64_t tick,
-	unsigned *ret_slot)
-{
-	for (unsigned i = 0; i < s->count; i++) {
-		unsigned slot = (s->head + i) % s->most;
-
-		if (s->ring[slot].tick >= tick) {
-			*ret_slot = slot;
-			return 0;
-		}
-	}
-	return glk_event_cover(streams, s, ret_slot);
-}
-
 /* *seen, at most: until which tick the waiter is behind the other one now. */
 static int wait_for(struct glk_streams *streams, const struct glk_stream *stream,
 	struct glk_stream *s, uint64_t tick, uint64_t *seen)
@@ -335,7 +320,7 @@ static int wait_for(struct glk_streams *streams, const struct glk_stream *stream
 		*seen = s->done < *seen ? s->done : *seen;
 		return 0;
 	}
-	err = find_event(streams, s, glk_stream_needs(streams, s, tick), &slot);
+	err = glk_event_find(streams, s, glk_stream_needs(streams, s, tick), &slot);
 	if (err && s->bit == GLK_STREAM_CROWD)
 		streams->crowd.witness = s->id;
 	if (err)

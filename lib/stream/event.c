@@ -317,6 +317,20 @@ int glk_event_cover(struct glk_streams *streams, struct glk_stream *s, unsigned 
 	return 0;
 }
 
+int glk_event_find(struct glk_streams *streams, struct glk_stream *s, uint64_t tick,
+	unsigned *ret_slot)
+{
+	for (unsigned i = 0; i < s->count; i++) {
+		unsigned slot = (s->head + i) % s->most;
+
+		if (s->ring[slot].tick >= tick) {
+			*ret_slot = slot;
+			return 0;
+		}
+	}
+	return glk_event_cover(streams, s, ret_slot);
+}
+
 /* Forgets the oldest events of a stream that are done. One that was found pending is asked
  * `again` only where something hangs on it: such an answer costs five times another one. */
 static bool ask(struct glk_streams *streams, struct glk_stream *s, bool again)

@@ -35,6 +35,9 @@ bool glk_event_poll_use(
  * the ring. 0; -EAGAIN if none can be had at present; or the driver's error. */
 int glk_event_cover(
 	struct glk_streams *streams, struct glk_stream *s, unsigned *ret_slot);
+/* The same of what was freed until a tick, by the oldest one in flight; it may have ended. */
+int glk_event_find(struct glk_streams *streams, struct glk_stream *s, uint64_t tick,
+	unsigned *ret_slot);
 /* Whether its handle means it here: not so for the default streams of other threads. */
 bool glk_event_here(const struct glk_stream *s);
 /* 0 if one that covers a stream can be recorded at present, -EAGAIN if not, or the driver's error. That of

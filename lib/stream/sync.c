@@ -99,21 +99,6 @@ void glk_clock_quiet(struct glk_streams *streams)
 		glk_lock_wait(streams->gpu, &streams->synced);
 }
 
-/* The place of an event that covers what was freed on a stream until a tick; it may have ended. */
-static int find_event(struct glk_streams *streams, struct glk_stream *s, uint64_t tick,
-	unsigned *ret_slot)
-{
-	for (unsigned i = 0; i < s->count; i++) {
-		unsigned slot = (s->head + i) % s->most;
-
-		if (s->ring[slot].tick >= tick) {
-			*ret_slot = slot;
-			return 0;
-		}
-	}
-	return glk_event_cover(streams, s, ret_slot);
-}
-
 /* Where no event can be had the stream itself is left, which must not end meanwhile. */
 static int sync_handle(struct glk_streams *streams, struct glk_stream *s)
 {
@@ -133,7 +118,7 @@ static int sync_one(
 	unsigned slot;
 	int err;
 
-	err = find_event(streams, s, glk_stream_needs(streams, s, tick), &slot);
+	err = glk_event_find(streams, s, glk_stream_needs(streams, s, tick), &slot);
 	/* the handle of another thread's stream means one's own here */
 	if (err && err != -ENODEV && !glk_event_here(s))
 		err = -EAGAIN;
