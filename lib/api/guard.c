@@ -11,27 +11,34 @@
 #include <errno.h>
 #include <inttypes.h>
 
-/* What the library holds of a GPU is a part of what the driver says is in use. */
+/* Times that the driver is asked while pages go back to it. */
+#define ASKED 8
+
+/* Pages that the driver has made for the library are a part of what it says is in use. */
 static int compare(struct glk_cache *cache)
 {
+	struct glk_node *node = cache->node;
+	uint64_t made, going;
 	size_t left, total;
-	uint64_t held;
 	int err;
 
 	if (!glk_load_acquire(&cache->started)) /* pairs with: glk_cache_start */
 		return 0;
-	/* what goes back between the two is in neither */
-	held = glk_node_own(cache->node);
-	err = cache->drv->ops->memory_info(cache->drv, cache->device, &left, &total);
-	if (err || held <= total - left)
-		return err;
-	held = glk_node_own(cache->node);
-	if (held <= total - left)
-		return 0;
-	return glk_error(-EIO, GLAKE_ERROR_CORRUPT,
-		"the books have %" PRIu64
-		" bytes of GPU %d, of which the driver says that %zu are in use",
-		held, cache->device, total - left);
+	for (int i = 0; i < ASKED; i++) {
+		/* what went back between the two is in the first and not in the second; what was made is in the second */
+		going = glk_load_acquire(&node->going);
+		made = glk_load_acquire(&node->made); /* pairs with: glk_node_release */
+		err = cache->drv->ops->memory_info(
+			cache->drv, cache->device, &left, &total);
+		if (err || made <= total - left)
+			return err;
+		if (glk_load_acquire(&node->going) == going)
+			return glk_error(-EIO, GLAKE_ERROR_CORRUPT,
+				"the books have %" PRIu64
+				" bytes of pages of GPU %d, of which the driver says that %zu are in use",
+				made, cache->device, total - left);
+	}
+	return 0;
 }
 
 /* Looks, and tells nobody; adds to *did. */

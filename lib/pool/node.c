@@ -169,6 +169,8 @@ int glk_node_grow(struct glk_node *node, size_t size, uint32_t *ret_page)
 		goto put;
 	glk_slab_spoil(&p->map,
 		offsetof(struct glk_page, class) - offsetof(struct glk_page, map));
+	if (!lent)
+		glk_add_relaxed(&node->made, size);
 	p->handle = handle;
 	p->lent = lent;
 	/* pairs with: glk_cache_query */
@@ -227,8 +229,15 @@ int glk_node_release(struct glk_node *node, uint32_t page)
 	if (!glk_page_move(p, GLK_PAGE_OWNED, GLK_PAGE_LIMBO))
 		return glk_error(-EIO, GLAKE_ERROR_CORRUPT, "page %u to release is %s",
 			page, glk_page_state_name(glk_page_state(p)));
+	if (!lent) {
+		/* both pair with: glake_check */
+		glk_sub_acq_rel(&node->made, size);
+		glk_add_acq_rel(&node->going, 1);
+	}
 	err = drv->ops->release(drv, p->handle);
 	if (err) {
+		if (!lent)
+			glk_add_relaxed(&node->made, size);
 		glk_node_lose(node, page);
 		return err;
 	}

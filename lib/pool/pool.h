@@ -63,9 +63,11 @@ struct glk_node {
 	glk_atomic(uint64_t) peak;
 	glk_atomic(uint64_t) budget; /* UINT64_MAX: none */
 	glk_atomic(uint64_t) lost;   /* bytes the driver refused to take back */
-	struct glk_leave *leave;     /* of a GPU; NULL: it needs none */
-	struct glk_quota *quota;     /* of a GPU; NULL: there is none */
-	glk_atomic(uint64_t) left;   /* bytes of leave that are not used */
+	/* Bytes of pages that the driver has made and was not asked to take back; and times that it was. */
+	glk_atomic(uint64_t) made, going;
+	struct glk_leave *leave;   /* of a GPU; NULL: it needs none */
+	struct glk_quota *quota;   /* of a GPU; NULL: there is none */
+	glk_atomic(uint64_t) left; /* bytes of leave that are not used */
 	glk_atomic(int64_t)
 		late; /* ns, until when the driver may have it all the same, since others have ended */
 	uint32_t caps;		   /* GLAKE_CAP_... of a GPU */
