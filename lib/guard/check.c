@@ -409,9 +409,10 @@ static int look(
 	struct glk_guard *g, uint64_t serial, uint64_t freed, struct glake_checked *ret)
 {
 	struct batch *b = glk_region_new(sizeof(*b));
+	uint64_t found;
 	int err = -ENOMEM;
 
-	glk_lock(&g->lock);
+	found = glk_guard_enter(g);
 	if (b) {
 		b->g = g;
 		err = g->work.ready ? look_at_all(b, serial, ret) : 0;
@@ -426,7 +427,7 @@ static int look(
 	ret->findings += g->found;
 	ret->cleared += glk_load_relaxed(&g->cleared);
 	ret->uncleared += glk_load_relaxed(&g->uncleared);
-	glk_unlock(&g->lock);
+	glk_guard_leave(g, found);
 	if (b)
 		glk_region_free(b, sizeof(*b));
 	return err;

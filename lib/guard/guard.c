@@ -372,10 +372,11 @@ static bool yield(struct glk_cache *cache)
 	struct glk_guard *g = glk_guard_of(cache);
 	struct glake_error why = glk_thread_current->error;
 	bool any;
+	uint64_t found;
 
-	glk_lock(&g->lock);
+	found = glk_guard_enter(g);
 	any = glk_guard_let_all_go(g);
-	glk_unlock(&g->lock);
+	glk_guard_leave(g, found);
 	glk_error_back(&why);
 	return any;
 }
@@ -464,13 +465,14 @@ static bool freed(struct glk_cache *cache, struct glk_extent *e, uint32_t on,
 	uint64_t frames[GLAKE_FRAMES];
 	const struct glk_tag_guard *tag = glk_arena_tag_guard(arena);
 	int level = level_of(cache, tag);
+	uint64_t found;
 
 	guarded = record && glk_load_relaxed(&record->guarded);
 	wiped = level >= 2 || (level && tag);
 	if (!guarded && !wiped)
 		return false;
 	glk_guard_stack(g, frames);
-	glk_lock(&g->lock);
+	found = glk_guard_enter(g);
 	if (guarded) {
 		glk_store_relaxed(&record->guarded, false);
 		keeps = note(g, record, frames, e, on, stream,
@@ -479,7 +481,7 @@ static bool freed(struct glk_cache *cache, struct glk_extent *e, uint32_t on,
 	/* of one that is kept the canary stays, and what was filled is wiped */
 	if (wiped && !(keeps && glk_guard_gone(g, g->freed - 1)->filled))
 		wipe(g, e, on, stream, keeps ? glk_extent_asked(e) : e->size, behind);
-	glk_unlock(&g->lock);
+	glk_guard_leave(g, found);
 	if (guarded && arena == glk_cache_sampled(cache))
 		glk_sub_relaxed(&g->samples, 1);
 	return keeps;
@@ -518,9 +520,9 @@ static void without(struct glk_cache *cache)
 static void refused(struct glk_cache *cache, uint64_t addr)
 {
 	struct glk_guard *g = glk_guard_of(cache);
-	uint64_t last;
+	uint64_t last, found;
 
-	glk_lock(&g->lock);
+	found = glk_guard_enter(g);
 	/* the newest that began there */
 	last = g->freed > GLK_GUARD_GONE ? g->freed - GLK_GUARD_GONE : 0;
 	for (uint64_t i = g->freed; i > last; i--) {
@@ -531,7 +533,7 @@ static void refused(struct glk_cache *cache, uint64_t addr)
 		glk_guard_twice(g, gone);
 		break;
 	}
-	glk_unlock(&g->lock);
+	glk_guard_leave(g, found);
 }
 
 static const struct glk_guard_ops ops = {
@@ -662,15 +664,16 @@ void glk_guard_fini(struct glk_cache *cache)
 	struct glk_guard *g = glk_guard_of(cache);
 	struct glk_tag_guard *tag;
 	struct glk_arena *arena;
+	uint64_t found;
 
 	if (!g)
 		return;
 	yield(cache);
-	glk_lock(&g->lock);
+	found = glk_guard_enter(g);
 	if (g->work.ready)
 		glk_guard_poll(g);
 	glk_guard_work_fini(g);
-	glk_unlock(&g->lock);
+	glk_guard_leave(g, found);
 	glk_lock_fini(&g->lock);
 	glk_store_relaxed(&cache->guard, NULL);
 	cache->guarding = NULL;

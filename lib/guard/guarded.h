@@ -117,7 +117,7 @@ struct glk_guard {
 	uint64_t again;	    /* requests that were served by what was kept */
 	uint64_t unchecked; /* that were freed without a look */
 	struct glake_finding findings[GLAKE_FINDINGS];
-	bool no_file;	      /* guard.report could not be written */
+	glk_atomic(bool) no_file; /* guard.report could not be written */
 	uint64_t found, told; /* so far, and of these those that a caller was told of */
 };
 
@@ -203,7 +203,11 @@ int glk_guard_look_at_all(struct glk_guard *g, uint64_t to);
 /* All of it goes back. Whether there was any. */
 bool glk_guard_let_all_go(struct glk_guard *g);
 
-/* report.c, under the lock of guard: something is wrong in the canary behind a block, or before it; `gone` NULL: it is live. */
+/* report.c: takes the lock of guard where mistakes may be found, and gives it back, and then says of those that were found since, where
+ * there were so many, who asked for their blocks. */
+uint64_t glk_guard_enter(struct glk_guard *g);
+void glk_guard_leave(struct glk_guard *g, uint64_t found);
+/* Under the lock of guard: something is wrong in the canary behind a block, or before it; `gone` NULL: it is live. */
 void glk_guard_overrun(struct glk_guard *g, const struct glk_guard_record *was,
 	const struct glk_guard_gone *gone, const struct glk_guard_found *found);
 void glk_guard_underrun(struct glk_guard *g, const struct glk_guard_record *was,

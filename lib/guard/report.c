@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What is said of a mistake that was found: an error in the log, and a finding that the program can ask for. */
+/*
+ * What is said of a mistake that was found: an error in the log, and a finding that the program can ask for. Names of a stack are
+ * looked up, and the file is written, when the lock of guard was given back: the loader has a lock too, which a thread may hold
+ * that asks for memory.
+ */
 #include "guard/guarded.h"
 
 #include "base/clock.h"
@@ -56,10 +60,11 @@ static void write_line(struct glk_guard *g, const struct glake_finding *f)
 	int fd, length;
 
 	if (glk_guard_stack_text(f->made_at, made, sizeof(made)))
-		glk_err("  asked for by %s", made);
+		glk_err("  the block at %p was asked for by %s", f->base, made);
 	if (glk_guard_stack_text(f->freed_at, freed, sizeof(freed)))
-		glk_err("  freed by %s", freed);
-	if (g->no_file || !name_file(g->cache->conf->guard_report, name, sizeof(name)))
+		glk_err("  the block at %p was freed by %s", f->base, freed);
+	if (glk_load_relaxed(&g->no_file) ||
+		!name_file(g->cache->conf->guard_report, name, sizeof(name)))
 		return;
 	length = snprintf(line, sizeof(line),
 		"{\"kind\":\"%s\",\"process\":%d,\"gpu\":%d,\"block\":\"%p\",\"size\":%zu,"
@@ -74,12 +79,31 @@ static void write_line(struct glk_guard *g, const struct glake_finding *f)
 		0600);
 	if (fd < 0 || write(fd, line, (size_t)length) != length) {
 		/* said once: the log has what was found */
-		g->no_file = true;
+		glk_store_relaxed(&g->no_file, true);
 		glk_warn("the report of guard cannot be written to %s: %s", name,
 			strerror(errno));
 	}
 	if (fd >= 0)
 		close(fd);
+}
+
+uint64_t glk_guard_enter(struct glk_guard *g)
+{
+	glk_lock(&g->lock);
+	return g->found;
+}
+
+void glk_guard_leave(struct glk_guard *g, uint64_t found)
+{
+	uint64_t end = g->found;
+
+	glk_unlock(&g->lock);
+	for (; found < end; found++) {
+		struct glake_finding f = {.sz = sizeof(f)};
+
+		if (!glk_guard_finding(g->cache, found, &f))
+			write_line(g, &f);
+	}
 }
 
 static struct glake_finding *next(struct glk_guard *g, const struct glk_guard_record *was,
@@ -119,7 +143,7 @@ static void find_next(struct glk_guard *g, struct glake_finding *f, uint64_t end
 	}
 }
 
-static void say_overrun(struct glk_guard *g, const struct glake_finding *f)
+static void say_overrun(const struct glake_finding *f)
 {
 	uint64_t past = f->offset - f->size;
 	char owners[96] = "";
@@ -137,7 +161,6 @@ static void say_overrun(struct glk_guard *g, const struct glake_finding *f)
 		f->freed_by ? "freed when it was " : "is ", f->age_ns / 1000000,
 		f->next ? "; the last bytes before the next block are among them" : "",
 		owners);
-	write_line(g, f);
 }
 
 int glk_guard_tell(struct glk_cache *cache)
@@ -181,7 +204,7 @@ void glk_guard_overrun(struct glk_guard *g, const struct glk_guard_record *was,
 	/* with a gap after the end, and up to the next block: that one was written from below */
 	if (found->first && found->first + found->count >= canary)
 		find_next(g, f, was->addr + was->asked + canary);
-	say_overrun(g, f);
+	say_overrun(f);
 }
 
 void glk_guard_underrun(struct glk_guard *g, const struct glk_guard_record *was,
@@ -197,7 +220,6 @@ void glk_guard_underrun(struct glk_guard *g, const struct glk_guard_record *was,
 		f->device, f->bytes, f->size, f->base, f->offset, (void *)f->stream,
 		f->thread, f->freed_by ? "freed when it was " : "is ",
 		f->age_ns / 1000000);
-	write_line(g, f);
 }
 
 void glk_guard_twice(struct glk_guard *g, const struct glk_guard_gone *gone)
@@ -211,7 +233,6 @@ void glk_guard_twice(struct glk_guard *g, const struct glk_guard_gone *gone)
 		f->device, f->base, f->size, glk_guard_thread(), f->freed_by,
 		f->freed_ns / 1000000, (void *)gone->stream, f->thread,
 		(void *)f->stream);
-	write_line(g, f);
 }
 
 void glk_guard_late(struct glk_guard *g, const struct glk_guard_gone *gone,
@@ -229,5 +250,4 @@ void glk_guard_late(struct glk_guard *g, const struct glk_guard_gone *gone,
 		f->device, f->bytes, f->base, f->size, f->offset, f->freed_by,
 		f->freed_ns / 1000000, (void *)gone->stream, f->thread,
 		(void *)f->stream);
-	write_line(g, f);
 }

@@ -233,14 +233,14 @@ static void stacks(void)
 	f = finding(ctx, 1);
 	ok(is_in(f.made_at, (uintptr_t)asks) && is_in(f.freed_at, (uintptr_t)frees),
 		"a second free tells who made the first");
-	ok(strstr(said.last, "freed by"), "  as does the log: %s", said.last);
+	ok(strstr(said.last, "was freed by"), "  as does the log: %s", said.last);
 	flow_close(ctx, 0);
 }
 
-static struct glake *asked; /* by the function below, which locks what guard does */
-static int stacks_seen;
+static struct glake *asked; /* by the functions below, which lock what guard does */
+static int stacks_seen, names_seen;
 
-/* In the place of that of the C library. */
+/* Both in the place of those of the C library. */
 int backtrace(void **frames, int count)
 {
 	struct glake_finding f = {.sz = sizeof(f)};
@@ -253,20 +253,37 @@ int backtrace(void **frames, int count)
 	return real(frames, count);
 }
 
-/* A stack is taken without the lock of guard: that needs one of the loader's, whose holder may ask for memory. */
+int dladdr(const void *addr, Dl_info *info)
+{
+	struct glake_finding f = {.sz = sizeof(f)};
+	static int (*real)(const void *addr, Dl_info *info);
+
+	if (!real)
+		*(void **)&real = dlsym(RTLD_NEXT, "dladdr");
+	if (asked)
+		names_seen += !glake_finding_get(asked, 0, 0, &f);
+	return real(addr, info);
+}
+
+/* Stacks are taken, and named, without the lock of guard: both need one of the loader's, whose holder may ask for memory. */
 static void unlocked(void)
 {
 	struct glake *ctx = open_with(
 		(const char *const[]){"guard.mode=canary", "guard.stacks=12", NULL});
-	void *p;
+	char *p;
 
 	asked = ctx;
 	p = asks(ctx);
 	is_int(frees(ctx, p), 0, "a block is freed");
 	p = asks(ctx);
-	asked = NULL;
 	ok(stacks_seen >= 3, "whoever takes a stack waits for nobody");
+	spoil(p + 1000, 1);
+	checked(ctx, -EIO);
+	ok(names_seen, "nor does whoever names one");
 	is_int(frees(ctx, p), 0, "the next one is freed");
+	is_error(glake_free(ctx, p, NULL), -EINVAL, "DOUBLE_FREE");
+	asked = NULL;
+	ok(strstr(said.last, "was freed by"), "  which says both: %s", said.last);
 	flow_close(ctx, 0);
 }
 
