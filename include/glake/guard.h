@@ -109,6 +109,19 @@ GLAKE_EXPORT int glake_finding_get(struct glake *ctx, int device, uint64_t numbe
  * stays. Thread: any. Blocks: no. Driver calls: none. */
 GLAKE_EXPORT const char *glake_finding_name(int kind);
 
+/*
+ * Names a live block for a tool that is attached by NVTX (guard.nvtx), as compute-sanitizer and Nsight are: what it finds there is
+ * reported by that. Until then the block is called by its size and by the thread that asked for it.
+ *
+ * ptr	first byte of the block; NULL: nothing is named, and it is asked whether there is such a tool
+ * name	what it is called; borrowed, and read before the call returns; NULL only with ptr
+ *
+ * Returns 0, -ENOENT (no such tool is attached, or it takes no names), -EINVAL (no live block begins there of which it was told;
+ * NULL), -ESTALE, -ENODEV (in a forked child).
+ * Thread: any. Blocks: no. Driver calls: none.
+ */
+GLAKE_EXPORT int glake_block_name(struct glake *ctx, const void *ptr, const char *name);
+
 /* What an address is. */
 enum glake_what {
 	GLAKE_WHAT_FOREIGN = 0, /* never memory of this context */

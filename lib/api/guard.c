@@ -114,6 +114,24 @@ int glake_describe(
 	return glk_sized_out(ret_described, &d, sizeof(d));
 }
 
+int glake_block_name(struct glake *ctx, const void *ptr, const char *name)
+{
+	uint64_t addr = (uint64_t)(uintptr_t)ptr;
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err = glk_context_get(ctx, &context);
+
+	if (err)
+		return err;
+	if (ptr && !name)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no name");
+	/* one for all GPUs */
+	if (!ptr)
+		return glk_guard_has_tool(&context->caches[0]) ? 0 : -ENOENT;
+	cache = glk_context_cache(context, addr);
+	return glk_guard_name(cache ? cache : &context->caches[0], addr, name);
+}
+
 const char *glake_finding_name(int kind)
 {
 	return glk_guard_kind_name(kind);

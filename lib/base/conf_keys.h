@@ -309,6 +309,13 @@ GLK_LIVE_KEY(guard, mode, CHOICE, guard_mode, "off", 0, 0,
 	"an illegal access. A block takes whole pages of 2MiB, and some 60us to have and to free for each of them. Blocks with a tag or a flag, of a pool of graphs, and those that a "
 	"capture asks for, have none.")
 
+GLK_KEY(guard, nvtx, BOOL, guard_nvtx, "yes", 0, 0, "",
+	"Whether a tool that is attached by NVTX (NVTX_INJECTION64_PATH), as compute-sanitizer is by itself, is told of plain blocks by NVTX's memory "
+	"interface, with names: it then reports what is written between two blocks, and whose they are. They are managed memory then, "
+	"which such tools take, have 1 to 512 bytes behind them that are nobody's, no request is served by a bin, each free waits for the GPU, "
+	"and guard.mode is off. Blocks of graphs and with a tag are as ever, and not told of. Where no tool is attached, or it has no use for "
+	"that, nothing of it is so.")
+
 GLK_LIVE_KEY(guard, rate, INT, guard_rate, "1000", 1, 1000000000, "",
 	"With guard.mode=sample: the next block is sampled when so many were given since the last one, and so many times "
 	"256KiB. That is looked at with about every 16th request that no bin serves; with 1 with all of them.")

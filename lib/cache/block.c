@@ -300,6 +300,13 @@ int glk_block_late(struct glk_cache *cache, uint64_t addr, struct CUstream_st *s
 }
 
 /* Frees a block of an arena without bins. */
+/* Whether guard is to see what is freed there. */
+static bool is_guarded(const struct glk_arena *arena)
+{
+	return arena->ops == &glk_arena_tag || arena->ops->place ||
+		arena->ops->kind == GLAKE_ARENA_MANAGED;
+}
+
 static GLK_COLD int free_unbinned(
 	struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
 {
@@ -325,8 +332,7 @@ static GLK_COLD int free_unbinned(
 	arena = range ? glk_arena_of(range) : NULL;
 	e = range ? glk_lookup_claim(range, addr) : NULL;
 	behind = id;
-	if (e && (arena->ops == &glk_arena_tag || arena->ops->place) &&
-		glk_guard_ops(cache)) {
+	if (e && is_guarded(arena) && glk_guard_ops(cache)) {
 		glk_lock_pause(&cache->lock);
 		glk_guard_ops(cache)->freed(cache, e, id, stream, &behind);
 		glk_lock_resume(&cache->lock);
@@ -368,9 +374,7 @@ static void put_behind(struct glk_cache *cache, struct glk_arena *arena,
 	struct glk_use use;
 	uint64_t tick;
 
-	if ((arena == &cache->arena || arena->ops == &glk_arena_tag ||
-		    arena->ops->place) &&
-		glk_guard_ops(cache))
+	if ((arena == &cache->arena || is_guarded(arena)) && glk_guard_ops(cache))
 		glk_guard_ops(cache)->freed(cache, e, 0, NULL, &collector);
 	glk_lock(&cache->lock);
 	if (collector)

@@ -152,6 +152,7 @@ struct glk_cache {
 	struct glk_arena beside;     /* of blocks that lie on the host, see beside.c */
 	struct glk_managed *managed; /* NULL: there never was managed memory */
 	bool unmanaged;		     /* the driver has none for this GPU */
+	bool told; /* guard tells a tool of plain blocks, which are all managed memory then; chunks stay */
 	uint64_t managed_live,
 		most_managed; /* bytes of its blocks: asked for, at their most */
 	struct glk_window {
@@ -252,11 +253,12 @@ struct glk_guard_ops {
 		struct glk_cache *cache, uint64_t size, uint32_t on, uint64_t *ret_addr);
 	/* Now and then, at a request: it may want to see the next one. */
 	void (*tick)(struct glk_cache *cache);
-	/* Whether a block with a tag, or with 0, is cleared before it is given; and whether any free of one without clears it. */
+	/* Whether a block with a tag, or with 0, is cleared before it is given; and whether it sees any block, when it is given and
+	 * when it is freed, as one that is cleared then. */
 	bool (*clears)(struct glk_cache *cache, uint32_t tag);
 	bool (*wipes)(struct glk_cache *cache);
-	/* Such a block was given on a stream that captures nothing, and nobody knows of it yet: one that is guarded, or is to
-	 * be cleared, or both. */
+	/* A block was given and nobody knows of it yet: one that is guarded, on a stream that captures nothing, or is to be cleared,
+	 * or that it sees. */
 	void (*born)(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
 		bool guarded, bool clears);
 	/* A block that is claimed goes, behind what was queued on a stream, by its number and handle; number 0: behind

@@ -152,7 +152,7 @@ static inline int serve(struct glk_cache *cache, struct glk_request *request,
 {
 	int err = -ENOMEM;
 
-	if (cache->conf->pool_managed != GLK_POOL_MANAGED_NO)
+	if (cache->conf->pool_managed != GLK_POOL_MANAGED_NO || cache->told)
 		err = glk_managed_try(cache, request, seat, ret_addr);
 	if (err != -ENOMEM)
 		return err;
@@ -421,7 +421,7 @@ static GLK_COLD int serve_guarded(struct glk_cache *cache,
 	err = serve_try(cache, asked, plain && !wants && !asked->wiped, ret_addr);
 	if (err == -ENOMEM && guard->yield(cache) && wants)
 		err = serve_try(cache, asked, false, ret_addr);
-	if (!err && (wants || clears))
+	if (!err && (wants || clears || asked->wiped))
 		guard->born(cache, *ret_addr, asked->handle, wants, clears);
 	if (!err || (err != -ENOMEM && !asked->sampled))
 		return err;
@@ -430,8 +430,8 @@ static GLK_COLD int serve_guarded(struct glk_cache *cache,
 	asked->behind = 0;
 	asked->sampled = GLK_SAMPLING_NOT;
 	err = serve_asked(cache, asked, plain && !asked->wiped, ret_addr);
-	if (!err && clears)
-		guard->born(cache, *ret_addr, asked->handle, false, true);
+	if (!err && (clears || asked->wiped))
+		guard->born(cache, *ret_addr, asked->handle, false, clears);
 	return err;
 }
 

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "guard/nvtx.h"
 
 #include <errno.h>
 #include <string.h>
@@ -63,7 +64,7 @@ static bool sees_every(struct glk_guard *g)
 {
 	int mode = glk_load_relaxed(&g->mode);
 
-	return mode >= GLK_GUARD_CANARY ||
+	return g->tool || mode >= GLK_GUARD_CANARY ||
 		(mode == GLK_GUARD_SAMPLE && glk_load_relaxed(&g->rate) == 1) ||
 		glk_load_relaxed(&g->level) >= 2 || glk_load_relaxed(&g->left);
 }
@@ -149,7 +150,7 @@ bool glk_guard_shares(struct glk_cache *cache, bool owners)
 
 static bool wipes(struct glk_cache *cache)
 {
-	return level_of(cache, NULL) >= 2;
+	return level_of(cache, NULL) >= 2 || glk_guard_of(cache)->tool;
 }
 
 /* On a stream on which it may be queued. */
@@ -332,8 +333,10 @@ static void born(struct glk_cache *cache, uint64_t addr, struct CUstream_st *str
 	/* one that lies on the host is of another arena, and nobody may move it meanwhile */
 	if (arena &&
 		(arena == &cache->arena || arena == glk_cache_sampled(cache) ||
-			glk_arena_tag_guard(arena)))
+			glk_arena_tag_guard(arena) || glk_guard_tells(g, arena)))
 		e = glk_lookup_hold(range, addr);
+	if (e && glk_guard_tells(g, arena))
+		glk_guard_told(g, range, addr, glk_extent_asked(e));
 	if (e && to_clear && !glk_extent_lacks(e) && glk_stream_key(stream))
 		clear(cache, addr, e->size, stream);
 	else if (e && to_clear && !glk_extent_lacks(e))
@@ -458,8 +461,8 @@ static bool freed(struct glk_cache *cache, struct glk_extent *e, uint32_t on,
 	struct CUstream_st *stream, uint32_t *behind)
 {
 	struct glk_guard *g = glk_guard_of(cache);
-	struct glk_arena *arena =
-		glk_arena_of(glk_cache_range(cache, glk_load_relaxed(&e->addr)));
+	uint64_t addr = glk_load_relaxed(&e->addr);
+	struct glk_arena *arena = glk_arena_of(glk_cache_range(cache, addr));
 	struct glk_guard_record *record = glk_guard_record(g, arena, e);
 	bool keeps = false, guarded, wiped;
 	uint64_t frames[GLAKE_FRAMES];
@@ -467,6 +470,10 @@ static bool freed(struct glk_cache *cache, struct glk_extent *e, uint32_t on,
 	int level = level_of(cache, tag);
 	uint64_t found;
 
+	if (glk_guard_tells(g, arena))
+		glk_guard_untold(g, glk_cache_range(cache, addr), addr);
+	if (arena->ops->kind == GLAKE_ARENA_MANAGED)
+		return false;
 	guarded = record && glk_load_relaxed(&record->guarded);
 	wiped = level >= 2 || (level && tag);
 	if (!guarded && !wiped)
@@ -570,6 +577,11 @@ static uint32_t new_secret(const struct glk_cache *cache)
 	return secret;
 }
 
+static bool has_tool(const struct glk_cache *cache)
+{
+	return cache->conf->guard_nvtx && glk_nvtx_attach();
+}
+
 static int make(struct glk_cache *cache)
 {
 	struct glk_guard *g = glk_region_new(sizeof(*g));
@@ -590,6 +602,7 @@ static int make(struct glk_cache *cache)
 	g->cache = cache;
 	g->secret = new_secret(cache);
 	g->base = glk_guard_stack_base();
+	g->tool = cache->told = has_tool(cache);
 	glk_lock_init(&g->lock, GLK_RANK_GUARD);
 	cache->guarding = g;
 	/* pairs with: glk_guard_ops */
@@ -601,12 +614,18 @@ int glk_guard_set(struct glk_cache *cache, int mode, uint64_t every)
 {
 	int err = 0;
 
-	if (mode == GLK_GUARD_OFF && !glk_guard_ops(cache))
+	if (mode == GLK_GUARD_OFF && !glk_guard_ops(cache) && !has_tool(cache))
 		return 0;
 	if (!glk_guard_ops(cache))
 		err = make(cache);
 	if (err)
 		return err;
+	if (glk_guard_of(cache)->tool && mode != GLK_GUARD_OFF) {
+		glk_warn(
+			"guard.mode is off on GPU %d: a tool is attached by NVTX, to which canaries would be mistakes",
+			cache->device);
+		mode = GLK_GUARD_OFF;
+	}
 	glk_store_relaxed(&glk_guard_of(cache)->rate, every);
 	glk_store_relaxed(&glk_guard_of(cache)->mode, mode);
 	if (mode < GLK_GUARD_CANARY)
@@ -645,6 +664,8 @@ int glk_guard_tag(struct glk_cache *cache, uint32_t id, int level, int mode)
 		err = make(cache);
 	if (err)
 		return err;
+	if (glk_guard_of(cache)->tool)
+		mode = mode > GLK_GUARD_OFF ? GLK_GUARD_OFF : mode;
 	if (mode > GLK_GUARD_OFF && !glk_load_relaxed(&tag->records)) {
 		records = glk_region_new(records_bytes(cache));
 		if (!records)
@@ -673,6 +694,7 @@ void glk_guard_fini(struct glk_cache *cache)
 	if (g->work.ready)
 		glk_guard_poll(g);
 	glk_guard_work_fini(g);
+	glk_guard_told_fini(g);
 	glk_guard_leave(g, found);
 	glk_lock_fini(&g->lock);
 	glk_store_relaxed(&cache->guard, NULL);
@@ -686,6 +708,11 @@ void glk_guard_fini(struct glk_cache *cache)
 		glk_store_relaxed(&tag->records, NULL);
 	}
 	glk_region_free(g, sizeof(*g));
+}
+
+bool glk_guard_has_tool(struct glk_cache *cache)
+{
+	return glk_guard_ops(cache) && glk_guard_of(cache)->tool;
 }
 
 uint64_t glk_guard_count(struct glk_cache *cache)

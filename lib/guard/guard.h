@@ -20,6 +20,8 @@
  *	describe.c	what any address is
  *	stack.c		who asked for a block and who freed it
  *	twins.c		the kernels in C, for the software device
+ *	told.c		what a tool that is attached by NVTX is told
+ *	nvtx.c		how it is told
  *
  * Records	by the number of an extent. Whoever gives a block out or has claimed it writes its record; others hold
  *		the block while they read it
@@ -54,6 +56,10 @@ void glk_guard_describe(
 	struct glk_cache *cache, uint64_t addr, struct glake_described *d);
 /* -EIO (GUARD) with a record, once for all that was found so far; else 0. */
 int glk_guard_tell(struct glk_cache *cache);
+/* What a tool calls the block at an address: 0, -ENOENT or -EINVAL, see glake_block_name(). */
+int glk_guard_name(struct glk_cache *cache, uint64_t addr, const char *name);
+/* Whether such a tool is attached. */
+bool glk_guard_has_tool(struct glk_cache *cache);
 /* The name of a kind of finding; NULL: there is no such kind. */
 const char *glk_guard_kind_name(int kind);
 /* How many mistakes were found so far. */

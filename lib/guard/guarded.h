@@ -11,6 +11,8 @@
 /* Ranges of a table that is looked at: what fits into a page of the GPU. */
 #define GLK_GUARD_TABLE ((UINT32_C(2) << 20) / sizeof(struct glk_guard_entry))
 
+/* Ranges of addresses that a tool is told of. */
+#define GLK_GUARD_HEAPS 256
 /* The most that are sampled at a time. */
 #define GLK_GUARD_SAMPLES 32
 /* The largest that is sampled, and bytes for each block of guard.rate. */
@@ -85,6 +87,7 @@ struct glk_guard {
 	glk_atomic(uint64_t) rate;
 	uint32_t secret;
 	bool shared;	  /* by MPS */
+	bool tool;	  /* one is attached by NVTX: it sees what guard.mode would */
 	const void *base; /* of the library, in the addresses of the process */
 	struct glk_guard_record *records, *sampled;
 	glk_atomic(uint32_t) samples; /* live ones */
@@ -94,6 +97,11 @@ struct glk_guard {
 	glk_atomic(uint64_t) unguarded; /* that were to be guarded and are not */
 	struct glk_lock lock;
 	/* Under the lock from here on. */
+	struct {
+		uint64_t base;
+		void *handle; /* NULL: the tool refuses it */
+	} heaps[GLK_GUARD_HEAPS];
+	uint32_t heap_count;
 	struct glk_guard_work work;
 	struct glk_guard_gone gone[GLK_GUARD_GONE];
 	uint64_t freed;	     /* entries so far */
@@ -161,6 +169,14 @@ bool glk_guard_may_queue(struct glk_cache *cache, struct CUstream_st *stream);
 void glk_guard_stack(const struct glk_guard *g, uint64_t *ret_frames);
 bool glk_guard_stack_text(const uint64_t *frames, char *text, size_t room);
 const void *glk_guard_stack_base(void);
+
+/* told.c, without the lock of guard. Whether blocks of an arena are told to a tool; a block that is held is, and that it goes. */
+bool glk_guard_tells(const struct glk_guard *g, const struct glk_arena *arena);
+void glk_guard_told(struct glk_guard *g, const struct glk_range *range, uint64_t addr,
+	uint64_t asked);
+void glk_guard_untold(struct glk_guard *g, const struct glk_range *range, uint64_t addr);
+/* All of it, at the end. */
+void glk_guard_told_fini(struct glk_guard *g);
 
 /* twins.c */
 extern const struct glk_kernel glk_guard_fill, glk_guard_canaries, glk_guard_bodies,

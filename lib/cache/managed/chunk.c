@@ -58,7 +58,7 @@ static int refuse(const struct glk_cache *cache, uint64_t size, uint64_t free)
 static bool is_idle(const struct glk_chunk *chunk)
 {
 	return chunk->state == GLK_CHUNK_READY && !chunk->blocks && !chunk->arena.held &&
-		!chunk->arena.inside;
+		!chunk->arena.inside && !chunk->arena.gpu->told;
 }
 
 /* Bytes of chunks, without those that would go for one with room for so many. */

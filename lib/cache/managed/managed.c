@@ -167,8 +167,8 @@ int glk_managed_serve(struct glk_cache *cache, struct glk_request *request,
 	err = start(cache);
 	if (err)
 		return err;
-	request->rounded =
-		(request->size + GLAKE_GRAIN - 1) & ~(uint64_t)(GLAKE_GRAIN - 1);
+	request->rounded = (request->size + cache->told + GLAKE_GRAIN - 1) &
+		~(uint64_t)(GLAKE_GRAIN - 1);
 	err = try_all(cache, request, false, seat, ret_addr);
 	if (err != -ENOMEM)
 		return err;
@@ -197,7 +197,9 @@ static struct glk_request as_managed(
 
 	if (cache->conf->pool_managed == GLK_POOL_MANAGED_OVER)
 		again.flags |= GLAKE_ALLOC_MANAGED_OVER;
-	again.rounded = (again.size + GLAKE_GRAIN - 1) & ~(uint64_t)(GLAKE_GRAIN - 1);
+	/* one that is told of ends before a byte that is nobody's */
+	again.rounded = (again.size + cache->told + GLAKE_GRAIN - 1) &
+		~(uint64_t)(GLAKE_GRAIN - 1);
 	return again;
 }
 
@@ -218,9 +220,9 @@ static int answer(struct glk_cache *cache, int err, const struct glake_error *wh
 /* Whether it is for managed memory at all. */
 static bool is_managed(const struct glk_cache *cache, const struct glk_request *request)
 {
-	return cache->conf->pool_managed != GLK_POOL_MANAGED_NO && !cache->unmanaged &&
-		!request->flags && !request->capture &&
-		request->size > cache->conf->policy_bins &&
+	return (cache->conf->pool_managed != GLK_POOL_MANAGED_NO || cache->told) &&
+		!cache->unmanaged && !request->flags && !request->capture &&
+		(request->size > cache->conf->policy_bins || cache->told) &&
 		request->size <= cache->conf->map_span;
 }
 

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The tool that is attached by NVTX: found and asked once a process, as NVTX's own headers do it. */
+#include "guard/nvtx.h"
+
+#include "base/log.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What is offered to the tool: of the functions for ranges and marks none is called. */
+static struct {
+	intptr_t slots[GLK_NVTX_SLOTS];
+	glk_nvtx_fn fns[GLK_NVTX_MODULES][GLK_NVTX_MOST];
+	glk_nvtx_fn *tables[GLK_NVTX_MODULES][GLK_NVTX_MOST];
+	bool is_there;
+} tool;
+
+static int table_of(int module, glk_nvtx_fn ***ret_table, unsigned *ret_size)
+{
+	/* by module; with the first entry, which is none */
+	static const unsigned sizes[GLK_NVTX_MODULES] = {0, 16, 9, 15, 7, 16, 7};
+
+	if (module < 1 || module >= GLK_NVTX_MODULES)
+		return 0;
+	for (unsigned i = 1; i < sizes[module]; i++)
+		tool.tables[module][i] = &tool.fns[module][i];
+	if (ret_size)
+		*ret_size = sizes[module];
+	if (ret_table)
+		*ret_table = tool.tables[module];
+	return 1;
+}
+
+static void hears(uint32_t version)
+{
+	(void)version;
+}
+
+static const void *offer(uint32_t id)
+{
+	static const struct glk_nvtx_callbacks callbacks = {sizeof(callbacks), table_of};
+	static const struct glk_nvtx_versions versions = {
+		sizeof(versions), GLK_NVTX_VERSION, 0, hears};
+
+	return id == GLK_NVTX_CALLBACKS	  ? (const void *)&callbacks
+		: id == GLK_NVTX_VERSIONS ? (const void *)&versions
+					  : NULL;
+}
+
+static void find(void)
+{
+	struct glk_nvtx_segment segment = {
+		.id = 1, .count = GLK_NVTX_SLOTS, .slots = tool.slots};
+	struct glk_nvtx_module module = {.version = GLK_NVTX_VERSION,
+		.size = sizeof(module),
+		.module = GLK_NVTX_MEMORY,
+		.compatible = GLK_NVTX_COMPATIBLE,
+		.count = 1,
+		.segments = &segment};
+	const char *path = secure_getenv("NVTX_INJECTION64_PATH");
+	int (*begin)(const void *(*table)(uint32_t)) = NULL;
+	int (*extend)(struct glk_nvtx_module *) = NULL;
+	void *library;
+
+	if (!path || !*path)
+		return;
+	library = dlopen(path, RTLD_LAZY);
+	if (!library) {
+		glk_warn("the tool of NVTX_INJECTION64_PATH cannot be loaded: %s",
+			dlerror());
+		return;
+	}
+	*(void **)&begin = dlsym(library, "InitializeInjectionNvtx2");
+	*(void **)&extend = dlsym(library, "InitializeInjectionNvtxExtension");
+	if (begin)
+		begin(offer);
+	/* one that failed has left nothing of use */
+	if (!extend || !extend(&module))
+		return;
+	tool.is_there = tool.slots[GLK_NVTX_HEAP_REGISTER] &&
+		tool.slots[GLK_NVTX_REGIONS_REGISTER] &&
+		tool.slots[GLK_NVTX_REGIONS_UNREGISTER];
+}
+
+bool glk_nvtx_attach(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, find);
+	return tool.is_there;
+}
+
+void *glk_nvtx_heap(uint64_t addr, uint64_t size, const char *name)
+{
+	void *(*call)(void *domain, const struct glk_nvtx_heap *) = NULL;
+	struct glk_nvtx_range range = {.size = size, .ptr = (void *)(uintptr_t)addr};
+	struct glk_nvtx_heap heap = {.compatible = GLK_NVTX_COMPATIBLE,
+		.size = sizeof(heap),
+		.usage = GLK_NVTX_SUB_ALLOCATOR,
+		.type = GLK_NVTX_ADDRESS,
+		.desc_size = sizeof(range),
+		.desc = &range,
+		.name_type = GLK_NVTX_ASCII,
+		.name = name};
+
+	memcpy(&call, &tool.slots[GLK_NVTX_HEAP_REGISTER], sizeof(call));
+	return call(NULL, &heap);
+}
+
+void glk_nvtx_heap_end(void *heap)
+{
+	void (*call)(void *domain, void *heap) = NULL;
+
+	memcpy(&call, &tool.slots[GLK_NVTX_HEAP_UNREGISTER], sizeof(call));
+	if (call)
+		call(NULL, heap);
+}
+
+void glk_nvtx_region(void *heap, uint64_t addr, uint64_t size)
+{
+	void (*call)(void *domain, const struct glk_nvtx_regions *) = NULL;
+	struct glk_nvtx_range range = {.size = size, .ptr = (void *)(uintptr_t)addr};
+	struct glk_nvtx_regions regions = {.compatible = GLK_NVTX_COMPATIBLE,
+		.size = sizeof(regions),
+		.type = GLK_NVTX_ADDRESS,
+		.heap = heap,
+		.count = 1,
+		.element = sizeof(range),
+		.ranges = &range};
+
+	memcpy(&call, &tool.slots[GLK_NVTX_REGIONS_REGISTER], sizeof(call));
+	call(NULL, &regions);
+}
+
+void glk_nvtx_region_end(uint64_t addr)
+{
+	void (*call)(void *domain, const struct glk_nvtx_gone *) = NULL;
+	const void *ptr = (void *)(uintptr_t)addr;
+	struct glk_nvtx_gone gone = {.compatible = GLK_NVTX_COMPATIBLE,
+		.size = sizeof(gone),
+		.type = GLK_NVTX_ADDRESS,
+		.count = 1,
+		.element = sizeof(ptr),
+		.pointers = &ptr};
+
+	memcpy(&call, &tool.slots[GLK_NVTX_REGIONS_UNREGISTER], sizeof(call));
+	call(NULL, &gone);
+}
+
+bool glk_nvtx_name(uint64_t addr, const char *name)
+{
+	void (*call)(void *domain, const struct glk_nvtx_names *) = NULL;
+	struct glk_nvtx_name named = {.type = GLK_NVTX_ADDRESS,
+		.name_type = GLK_NVTX_ASCII,
+		.ptr = (void *)(uintptr_t)addr,
+		.name = name};
+	struct glk_nvtx_names names = {.compatible = GLK_NVTX_COMPATIBLE,
+		.size = sizeof(names),
+		.count = 1,
+		.element = sizeof(named),
+		.names = &named};
+
+	memcpy(&call, &tool.slots[GLK_NVTX_REGIONS_NAME], sizeof(call));
+	if (call)
+		call(NULL, &names);
+	return call;
+}

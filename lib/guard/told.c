@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What a tool that is attached by NVTX is told. Plain blocks are managed memory then, since a tool takes no page that is mapped for a
+ * heap: each chunk is a heap, of which nothing may be touched but its regions, which are the live blocks. A block is a region
+ * from before it is given until its free, which waits for the GPU: the tool judges a kernel when it runs, and not when it
+ * was queued.
+ */
+#include "guard/guarded.h"
+
+#include "base/error.h"
+#include "base/thread.h"
+#include "guard/nvtx.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+bool glk_guard_tells(const struct glk_guard *g, const struct glk_arena *arena)
+{
+	return g->tool && arena->ops->kind == GLAKE_ARENA_MANAGED;
+}
+
+/* The heap of a range; NULL: it has none, as the tool refuses it, or there are too many. Under the lock of guard. */
+static void *heap_of(struct glk_guard *g, const struct glk_range *range)
+{
+	char name[48];
+	uint32_t i = 0;
+
+	while (i < g->heap_count && g->heaps[i].base != range->base)
+		i++;
+	if (i == g->heap_count && i < GLK_GUARD_HEAPS) {
+		snprintf(name, sizeof(name), "glake, GPU %d", g->cache->device);
+		g->heaps[i].base = range->base;
+		g->heaps[i].handle = glk_nvtx_heap(range->base, range->size, name);
+		g->heap_count++;
+	}
+	return i < g->heap_count ? g->heaps[i].handle : NULL;
+}
+
+void glk_guard_told(
+	struct glk_guard *g, const struct glk_range *range, uint64_t addr, uint64_t asked)
+{
+	char name[64];
+	void *heap;
+
+	glk_lock(&g->lock);
+	heap = heap_of(g, range);
+	if (heap)
+		glk_nvtx_region(heap, addr, asked);
+	glk_unlock(&g->lock);
+	snprintf(name, sizeof(name), "%zu bytes, thread %" PRIu32, (size_t)asked,
+		glk_guard_thread());
+	if (heap)
+		glk_nvtx_name(addr, name);
+}
+
+/* Behind all that was queued; but a capture may be under way, which that would end. */
+static void settle(struct glk_cache *cache)
+{
+	struct glake_error why = glk_thread_current->error;
+	bool may;
+
+	glk_lock(&cache->lock);
+	may = !glk_clock_captures(&cache->streams);
+	glk_unlock(&cache->lock);
+	if (may)
+		cache->drv->ops->device_sync(cache->drv, cache->device);
+	glk_error_back(&why);
+}
+
+void glk_guard_untold(struct glk_guard *g, const struct glk_range *range, uint64_t addr)
+{
+	bool knows;
+
+	settle(g->cache);
+	glk_lock(&g->lock);
+	knows = heap_of(g, range) != NULL;
+	glk_unlock(&g->lock);
+	if (knows)
+		glk_nvtx_region_end(addr);
+}
+
+void glk_guard_told_fini(struct glk_guard *g)
+{
+	while (g->heap_count)
+		if (g->heaps[--g->heap_count].handle)
+			glk_nvtx_heap_end(g->heaps[g->heap_count].handle);
+}
+
+int glk_guard_name(struct glk_cache *cache, uint64_t addr, const char *name)
+{
+	const struct glk_range *range = glk_cache_range(cache, addr);
+	struct glk_guard *g = glk_guard_of(cache);
+	bool named = false, told = false;
+	struct glk_extent *e = NULL;
+
+	if (!glk_guard_has_tool(cache))
+		return glk_error(-ENOENT, GLAKE_ERROR_INVAL,
+			"no tool is attached by NVTX (guard.nvtx)");
+	if (range && glk_guard_tells(g, glk_arena_of(range)))
+		e = glk_lookup_hold(range, addr);
+	if (e) {
+		glk_lock(&g->lock);
+		told = heap_of(g, range) != NULL;
+		glk_unlock(&g->lock);
+		named = told && glk_nvtx_name(addr, name);
+		glk_word_let_go(&e->word);
+	}
+	if (!told)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"no block that the tool knows begins at 0x%" PRIx64, addr);
+	return named ? 0
+		     : glk_error(-ENOENT, GLAKE_ERROR_INVAL, "the tool takes no names");
+}
