@@ -309,6 +309,11 @@ GLK_LIVE_KEY(guard, mode, CHOICE, guard_mode, "off", 0, 0,
 	"an illegal access. A block takes whole pages of 2MiB, and some 60us to have and to free for each of them. Blocks with a tag or a flag, of a pool of graphs, and those that a "
 	"capture asks for, have none.")
 
+GLK_KEY(guard, names, TEXT, guard_names, "", 0, 0, "",
+	"Write to this file, at its end, a line for each block that a tool is told of (guard.nvtx), and for each name that it gets: its address, "
+	"size and name; what such tools report by address alone is looked up there. %p stands for the process id, %% for %. A file that is "
+	"made is the user's alone (mode 0600).")
+
 GLK_KEY(guard, nvtx, BOOL, guard_nvtx, "yes", 0, 0, "",
 	"Whether a tool that is attached by NVTX (NVTX_INJECTION64_PATH), as compute-sanitizer is by itself, is told of plain blocks by NVTX's memory "
 	"interface, with names: it then reports what is written between two blocks, and whose they are. They are managed memory then, "

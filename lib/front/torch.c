@@ -123,6 +123,8 @@ static inline void note_given(struct glake *ctx, void *ptr, size_t size, int dev
 		glk_torch_history_alloc(ptr, size, device, stream, asks_python);
 	if (glk_torch_profile_on())
 		glk_torch_profile_tell(ctx, ptr, (int64_t)size, device);
+	if (asks_python && glk_torch_names_on())
+		glk_torch_name(ctx, ptr);
 }
 
 int glake_torch_request(

@@ -111,6 +111,10 @@ struct glake_torch_record {
 	uint64_t stack; /* who asked for it, see front/torch_stack.h; 0: not known */
 };
 
+/* torch_context.c: whether a tool wants names of tensors. torch_name.c: gives it that of one, by who holds no lock. */
+bool glk_torch_names_on(void);
+void glk_torch_name(struct glake *ctx, const void *ptr);
+
 /* Most events kept, and blocks told apart at a time. */
 #define GLK_TORCH_EVENTS_MAX ((size_t)1 << 22)
 #define GLK_TORCH_BLOCKS_MAX ((size_t)1 << 19)

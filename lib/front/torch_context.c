@@ -20,6 +20,7 @@
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct glake *context;
+static bool names; /* a tool wants them */
 static char why[2 * GLAKE_ERROR_TEXT_MAX];
 static glk_atomic(int) opened;
 
@@ -79,8 +80,14 @@ static void open_context(void)
 		return;
 	}
 	context = ctx;
+	names = !glake_block_name(ctx, NULL, NULL);
 	/* pairs with: the acquire in glake_torch_opened */
 	glk_store_release(&opened, 1);
+}
+
+bool glk_torch_names_on(void)
+{
+	return names;
 }
 
 struct glake *glake_torch_context(void)

@@ -102,6 +102,8 @@ struct glk_guard {
 		void *handle; /* NULL: the tool refuses it */
 	} heaps[GLK_GUARD_HEAPS];
 	uint32_t heap_count;
+	glk_atomic(int)
+		names; /* descriptor of guard.names; 0: it was not opened, -1: it cannot be */
 	struct glk_guard_work work;
 	struct glk_guard_gone gone[GLK_GUARD_GONE];
 	uint64_t freed;	     /* entries so far */
@@ -219,7 +221,9 @@ int glk_guard_look_at_all(struct glk_guard *g, uint64_t to);
 /* All of it goes back. Whether there was any. */
 bool glk_guard_let_all_go(struct glk_guard *g);
 
-/* report.c: takes the lock of guard where mistakes may be found, and gives it back, and then says of those that were found since, where
+/* report.c: expands guard.report or guard.names; false: it is none, or has no room. */
+bool glk_guard_file_name(const char *pattern, char *name, size_t room);
+/* Takes the lock of guard where mistakes may be found, and gives it back, and then says of those that were found since, where
  * there were so many, who asked for their blocks. */
 uint64_t glk_guard_enter(struct glk_guard *g);
 void glk_guard_leave(struct glk_guard *g, uint64_t found);

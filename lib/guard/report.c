@@ -32,8 +32,7 @@ const char *glk_guard_kind_name(int kind)
 									  : names[kind];
 }
 
-/* Expands guard.report; false: it is none, or has no room. */
-static bool name_file(const char *pattern, char *name, size_t room)
+bool glk_guard_file_name(const char *pattern, char *name, size_t room)
 {
 	size_t at = 0;
 
@@ -64,7 +63,7 @@ static void write_line(struct glk_guard *g, const struct glake_finding *f)
 	if (glk_guard_stack_text(f->freed_at, freed, sizeof(freed)))
 		glk_err("  the block at %p was freed by %s", f->base, freed);
 	if (glk_load_relaxed(&g->no_file) ||
-		!name_file(g->cache->conf->guard_report, name, sizeof(name)))
+		!glk_guard_file_name(g->cache->conf->guard_report, name, sizeof(name)))
 		return;
 	length = snprintf(line, sizeof(line),
 		"{\"kind\":\"%s\",\"process\":%d,\"gpu\":%d,\"block\":\"%p\",\"size\":%zu,"

@@ -7,13 +7,19 @@
  */
 #include "guard/guarded.h"
 
+#include "base/conf.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/thread.h"
 #include "guard/nvtx.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 bool glk_guard_tells(const struct glk_guard *g, const struct glk_arena *arena)
 {
@@ -37,6 +43,40 @@ static void *heap_of(struct glk_guard *g, const struct glk_range *range)
 	return i < g->heap_count ? g->heaps[i].handle : NULL;
 }
 
+/* By one write, so that lines of several threads do not mix. */
+static void write_name(
+	struct glk_guard *g, uint64_t addr, uint64_t asked, const char *name)
+{
+	char path[PATH_MAX], line[512];
+	int fd = glk_load_acquire(&g->names), none = 0, length;
+
+	if (!fd && glk_guard_file_name(g->cache->conf->guard_names, path, sizeof(path))) {
+		fd = open(path,
+			O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY,
+			0600);
+		if (fd < 0)
+			glk_warn("names of blocks cannot be written to %s: %s", path,
+				strerror(errno));
+		/* another thread may have been faster */
+		if (!glk_cas_acq_rel(&g->names, &none, fd < 0 ? -1 : fd)) {
+			if (fd >= 0)
+				close(fd);
+			fd = none;
+		}
+	}
+	if (fd <= 0)
+		return;
+	length = snprintf(line, sizeof(line), "0x%" PRIx64 " %" PRIu64 " %.400s\n", addr,
+		asked, name);
+	for (int i = 0; i < length - 1; i++)
+		if ((unsigned char)line[i] < ' ')
+			line[i] = ' ';
+	if (write(fd, line, (size_t)length) != length &&
+		glk_cas_acq_rel(&g->names, &fd, -1)) {
+		glk_warn("names of blocks cannot be written: %s", strerror(errno));
+	}
+}
+
 void glk_guard_told(
 	struct glk_guard *g, const struct glk_range *range, uint64_t addr, uint64_t asked)
 {
@@ -50,8 +90,10 @@ void glk_guard_told(
 	glk_unlock(&g->lock);
 	snprintf(name, sizeof(name), "%zu bytes, thread %" PRIu32, (size_t)asked,
 		glk_guard_thread());
-	if (heap)
-		glk_nvtx_name(addr, name);
+	if (!heap)
+		return;
+	glk_nvtx_name(addr, name);
+	write_name(g, addr, asked, name);
 }
 
 /* Behind all that was queued; but a capture may be under way, which that would end. */
@@ -85,6 +127,8 @@ void glk_guard_told_fini(struct glk_guard *g)
 	while (g->heap_count)
 		if (g->heaps[--g->heap_count].handle)
 			glk_nvtx_heap_end(g->heaps[g->heap_count].handle);
+	if (glk_load_relaxed(&g->names) > 0)
+		close(glk_load_relaxed(&g->names));
 }
 
 int glk_guard_name(struct glk_cache *cache, uint64_t addr, const char *name)
@@ -104,6 +148,8 @@ int glk_guard_name(struct glk_cache *cache, uint64_t addr, const char *name)
 		told = heap_of(g, range) != NULL;
 		glk_unlock(&g->lock);
 		named = told && glk_nvtx_name(addr, name);
+		if (told)
+			write_name(g, addr, glk_extent_asked(e), name);
 		glk_word_let_go(&e->word);
 	}
 	if (!told)

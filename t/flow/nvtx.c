@@ -4,7 +4,10 @@
 #include "nvtx_tool.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static const char *const canary[] = {"guard.mode=canary", NULL};
 
@@ -146,6 +149,46 @@ static void others(void)
 	flow_close(ctx, 0);
 }
 
+/* A file of names, for what is reported by address alone. */
+static void names(void)
+{
+	char path[] = "/tmp/glake-names-XXXXXX", setting[64], text[4096] = "", want[96];
+	int fd = mkstemp(path);
+	struct stat st;
+	struct glake *ctx;
+	void *p;
+
+	unlink(path);
+	close(fd);
+	snprintf(setting, sizeof(setting), "guard.names=%s", path);
+	ctx = open_with((const char *const[]){setting, NULL});
+	p = given(ctx, 1000);
+	is_int(glake_block_name(ctx, p, "two\nlines"), 0, "a block is named");
+	glake_free(ctx, p, NULL);
+	flow_close(ctx, 0);
+	fd = open(path, O_RDONLY);
+	ok(fd >= 0 && !fstat(fd, &st) && (st.st_mode & 0777) == 0600,
+		"the file of names is the user's alone");
+	ok(read(fd, text, sizeof(text) - 1) > 0, "  and has names");
+	close(fd);
+	snprintf(want, sizeof(want), "%p 1000 1000 bytes, thread ", p);
+	ok(!strncmp(text, want, strlen(want)), "  the first of which is its size: %s",
+		text);
+	snprintf(want, sizeof(want), "%p 1000 two lines\n", p);
+	ok(strstr(text, want) != NULL, "  and the next its own, on one line");
+	unlink(path);
+	ctx = open_with((const char *const[]){"guard.names=/nowhere/names", NULL});
+	p = given(ctx, 1000);
+	ok(strstr(said.last, "cannot be written") != NULL,
+		"one that cannot be written is said: %s", said.last);
+	said.last[0] = 0;
+	glake_free(ctx, p, NULL);
+	p = given(ctx, 1000);
+	is_str(said.last, "", "  once");
+	glake_free(ctx, p, NULL);
+	flow_close(ctx, 0);
+}
+
 /* In a process of its own, as it is asked once: one that cannot be loaded, that fails, or has no use for memory. */
 static void useless(const char *path, const char *env, const char *what)
 {
@@ -184,6 +227,7 @@ int main(void)
 	many();
 	behind();
 	others();
+	names();
 	is_int(told->wrong, 0, "nothing was wrong");
 	return tap_done();
 }
