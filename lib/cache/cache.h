@@ -609,6 +609,10 @@ int glk_cache_tag_open(struct glk_cache *cache, uint32_t id);
 int glk_cache_tag_close(struct glk_cache *cache, uint32_t id);
 int glk_cache_tag_get(struct glk_cache *cache, uint32_t id, struct glake_tag *ret);
 int glk_cache_tag_limit(struct glk_cache *cache, uint32_t id, uint64_t bytes);
+/* managed/source.c: what the driver gave for a range of managed memory, in which a live block lies; false: it is none. */
+bool glk_managed_piece(const struct glk_cache *cache, const struct glk_range *range,
+	uint64_t *ret_addr, uint64_t *ret_size);
+
 /* What guard keeps of a tag: by its id, NULL where it is not open; by its number from 0 with its arena, NULL where there are
  * no more; and of an arena, NULL where it is of no tag. Any thread. */
 struct glk_tag_guard {

@@ -29,6 +29,7 @@ bool glk_guard_tells(const struct glk_guard *g, const struct glk_arena *arena)
 /* The heap of a range; NULL: it has none, as the tool refuses it, or there are too many. Under the lock of guard. */
 static void *heap_of(struct glk_guard *g, const struct glk_range *range)
 {
+	uint64_t addr, size;
 	char name[48];
 	uint32_t i = 0;
 
@@ -37,7 +38,9 @@ static void *heap_of(struct glk_guard *g, const struct glk_range *range)
 	if (i == g->heap_count && i < GLK_GUARD_HEAPS) {
 		snprintf(name, sizeof(name), "glake, GPU %d", g->cache->device);
 		g->heaps[i].base = range->base;
-		g->heaps[i].handle = glk_nvtx_heap(range->base, range->size, name);
+		/* a tool wants what the driver gave, as a whole */
+		if (glk_managed_piece(g->cache, range, &addr, &size))
+			g->heaps[i].handle = glk_nvtx_heap(addr, size, name);
 		g->heap_count++;
 	}
 	return i < g->heap_count ? g->heaps[i].handle : NULL;

@@ -52,7 +52,7 @@ struct glk_source {
 	int device;
 	struct {
 		glk_atomic(uint64_t) base; /* as the map knows it; 0: none */
-		uint64_t addr;		   /* as the driver does */
+		uint64_t addr, size;	   /* as the driver does */
 		glk_atomic(
 			uint64_t) lost; /* bytes, where the driver did not take it back */
 	} piece[GLK_CHUNKS_MAX];

@@ -38,6 +38,7 @@ static int source_reserve(
 		if (!glk_cas_acq_rel(&source->piece[i].base, &none, base))
 			continue;
 		source->piece[i].addr = addr;
+		source->piece[i].size = size + align;
 		*ret_addr = base;
 		return 0;
 	}
@@ -72,6 +73,21 @@ static int source_unreserve(struct glk_drv *drv, uint64_t addr, size_t size)
 			return give_back(source, i, size);
 	return glk_error(-EIO, GLAKE_ERROR_CORRUPT,
 		"no chunk of managed memory begins at %#lx", (unsigned long)addr);
+}
+
+bool glk_managed_piece(const struct glk_cache *cache, const struct glk_range *range,
+	uint64_t *ret_addr, uint64_t *ret_size)
+{
+	const struct glk_source *source = &cache->managed->source;
+
+	for (int i = 0; i < GLK_CHUNKS_MAX; i++)
+		/* it stays while it has a block */
+		if (glk_load_relaxed(&source->piece[i].base) == range->reserved) {
+			*ret_addr = source->piece[i].addr;
+			*ret_size = source->piece[i].size;
+			return true;
+		}
+	return false;
 }
 
 uint64_t glk_source_retry(struct glk_source *source)
