@@ -59,6 +59,11 @@ struct glk_guard_gone {
 #define GLK_GUARD_KEPT_LEAST (UINT64_C(32) << 20)
 #define GLK_GUARD_KEPT_ASK   64
 #define GLK_GUARD_BUCKETS    4096
+/* Small ones with a canary are kept for themselves, so that none goes for a large one: half of what is asked for is such. */
+#define GLK_GUARD_KEPT_SMALL (UINT64_C(128) << 10)
+
+enum glk_guard_kept { GLK_GUARD_SMALL, GLK_GUARD_LARGE, GLK_GUARD_KEPT_KINDS };
+
 /* Frees after which a kernel looks at what they left, and the most that it looks at. */
 #define GLK_GUARD_BATCH	     512
 #define GLK_GUARD_BATCH_MOST 1024
@@ -108,7 +113,10 @@ struct glk_guard {
 	struct glk_guard_gone gone[GLK_GUARD_GONE];
 	uint64_t freed;	     /* entries so far */
 	uint64_t kept_first; /* before this one none is kept */
-	uint64_t kept_bytes;
+	/* By enum glk_guard_kept: before which one none is kept, and bytes. */
+	struct {
+		uint64_t first, bytes;
+	} kept[GLK_GUARD_KEPT_KINDS];
 	uint64_t most, most_until; /* that may be kept, and until which free that holds */
 	uint64_t bucket[GLK_GUARD_BUCKETS]; /* the newest of each, as `older` */
 	uint64_t look_from;		    /* before this one all were looked at */

@@ -19,7 +19,13 @@ static uint64_t bytes_of(const struct glk_guard_gone *k)
 	return k->was.asked + glk_load_relaxed(&k->was.canary);
 }
 
-/* What may be kept, which is asked for now and then. Canaries are for jobs that go on: a part of what is live, so that it
+static enum glk_guard_kept kept_as(bool filled, uint64_t asked)
+{
+	return !filled && asked <= GLK_GUARD_KEPT_SMALL ? GLK_GUARD_SMALL
+							: GLK_GUARD_LARGE;
+}
+
+/* What may be kept, but of small ones, which is asked for now and then. Canaries are for jobs that go on: a part of what is live, so that it
  * is little beside that, and enough for small jobs. What was filled is kept for as long as there is memory. */
 static uint64_t most_bytes(struct glk_guard *g)
 {
@@ -79,7 +85,7 @@ struct glk_extent *glk_guard_take(struct glk_guard *g, uint64_t size, uint32_t o
 			continue;
 		}
 		*link = k->older;
-		g->kept_bytes -= bytes_of(k);
+		g->kept[kept_as(k->filled, size)].bytes -= bytes_of(k);
 		k->e = NULL;
 		g->again++;
 		return e;
@@ -238,28 +244,48 @@ static void release(struct glk_guard *g, struct glk_guard_gone *k)
 			g->cache, k->e, g->behind, glk_guard_serial(g, g->behind));
 	else
 		glk_guarded_release(g->cache, k->e, k->on, k->serial);
-	g->kept_bytes -= bytes_of(k);
+	g->kept[kept_as(k->filled, k->was.asked)].bytes -= bytes_of(k);
 	k->e = NULL;
 }
 
-/* The oldest one goes back, in a call that names a stream. */
-static void let_go(struct glk_guard *g, uint32_t on, struct CUstream_st *stream)
+/* Passes by those that are not kept any more. */
+static void pass(struct glk_guard *g)
 {
-	struct glk_guard_gone *k = glk_guard_gone(g, g->kept_first);
+	g->kept_first = g->freed;
+	for (unsigned kind = 0; kind < GLK_GUARD_KEPT_KINDS; kind++) {
+		uint64_t first = g->kept[kind].first;
+
+		for (; first < g->freed; first++) {
+			const struct glk_guard_gone *k = glk_guard_gone(g, first);
+
+			if (k->e && kept_as(k->filled, k->was.asked) == kind)
+				break;
+		}
+		g->kept[kind].first = first;
+		if (g->kept_first > first)
+			g->kept_first = first;
+	}
+	if (g->look_from < g->kept_first)
+		g->look_from = g->kept_first;
+}
+
+/* One of them goes back, by its number, in a call that names a stream. */
+static void let_go(
+	struct glk_guard *g, uint64_t number, uint32_t on, struct CUstream_st *stream)
+{
+	struct glk_guard_gone *k = glk_guard_gone(g, number);
 	uint64_t first = g->look_end;
 
 	if (k->e && !k->looked && k->on == on)
 		glk_guard_look_at(g, on, stream);
 	if (k->e && !k->looked) {
 		order(g, k);
-		if (k->ordered && glk_guard_look_note(g, g->kept_first, false))
+		if (k->ordered && glk_guard_look_note(g, number, false))
 			k->looked = glk_guard_look_queue(g, first, g->work.stream);
 	}
 	if (k->e)
 		release(g, k);
-	g->kept_first++;
-	if (g->look_from < g->kept_first)
-		g->look_from = g->kept_first;
+	pass(g);
 }
 
 bool glk_guard_let_all_go(struct glk_guard *g)
@@ -275,9 +301,10 @@ bool glk_guard_let_all_go(struct glk_guard *g)
 	}
 	if (any)
 		look_at_each(g, (struct which){.on = 0}, g->freed);
-	for (; g->kept_first < g->freed; g->kept_first++)
-		if (glk_guard_gone(g, g->kept_first)->e)
-			release(g, glk_guard_gone(g, g->kept_first));
+	for (uint64_t i = g->kept_first; i < g->freed; i++)
+		if (glk_guard_gone(g, i)->e)
+			release(g, glk_guard_gone(g, i));
+	pass(g);
 	g->look_from = g->freed;
 	return any;
 }
@@ -285,7 +312,7 @@ bool glk_guard_let_all_go(struct glk_guard *g)
 bool glk_guard_make_place(struct glk_guard *g, uint32_t on, struct CUstream_st *stream)
 {
 	if (g->freed - g->kept_first == GLK_GUARD_GONE)
-		let_go(g, on, stream);
+		let_go(g, g->kept_first, on, stream);
 	return g->look_first == g->look_end ||
 		g->freed - g->look[g->look_first % GLK_GUARD_LOOKS].gone < GLK_GUARD_GONE;
 }
@@ -308,7 +335,9 @@ bool glk_guard_keep(struct glk_guard *g, struct glk_extent *e)
 	bool filled = glk_load_relaxed(&g->mode) >= GLK_GUARD_POISON;
 	struct glk_guard_gone *k = glk_guard_gone(g, g->freed - 1);
 	/* asked for once: the mode may change meanwhile */
-	uint64_t bytes = bytes_of(k), most = most_bytes(g);
+	enum glk_guard_kept kind = kept_as(filled, k->was.asked);
+	uint64_t bytes = bytes_of(k),
+		 most = kind == GLK_GUARD_SMALL ? GLK_GUARD_KEPT_LEAST : most_bytes(g);
 
 	k->serves = glk_guarded_only_on(e, k->on) &&
 		(k->serial || !glk_stream_key(k->stream));
@@ -316,17 +345,23 @@ bool glk_guard_keep(struct glk_guard *g, struct glk_extent *e)
 	if (bytes > most || glk_load_relaxed(&e->bin) != GLK_BIN_MARKED ||
 		(filled ? !fill(g, k, e) : !k->serves))
 		return false;
-	while (g->kept_bytes + bytes > most)
-		let_go(g, k->on, k->stream);
+	while (g->kept[kind].bytes + bytes > most) {
+		pass(g);
+		let_go(g, g->kept[kind].first, k->on, k->stream);
+	}
 	glk_guarded_keep(g->cache, e);
 	k->filled = filled;
 	k->e = e;
 	/* others were let go meanwhile */
 	if (g->look_from == g->freed)
 		g->look_from--;
+	if (g->kept[kind].first == g->freed)
+		g->kept[kind].first--;
+	if (g->kept_first == g->freed)
+		g->kept_first--;
 	if (!filled)
 		offer(g, g->freed - 1);
-	g->kept_bytes += bytes;
+	g->kept[kind].bytes += bytes;
 	g->filled += filled;
 	g->unlooked++;
 	g->unlooked_bytes += filled ? bytes : 0;

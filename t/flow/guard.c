@@ -527,6 +527,37 @@ static void again(size_t size)
 	flow_close(ctx, 0);
 }
 
+/* Small ones stay beside large ones that come and go, as many as there is memory for. */
+static void small_stay(void)
+{
+	struct glake *ctx = open_with(canary);
+	unsigned char *p = given(ctx, 1000), *q;
+	struct glake_checked c;
+
+	is_int(glake_free(ctx, p, NULL), 0, "a small one is freed");
+	for (unsigned i = 0; i < 20; i++)
+		glake_free(ctx, given(ctx, 8 * MIB + 512 * i), NULL);
+	is_int((int64_t)checked(ctx, 0).again, 0, "20 large ones come and go");
+	again_at(ctx, 1000, p);
+	is_int((int64_t)checked(ctx, 0).again, 1, "  and the small one serves again");
+	q = given(ctx, 8 * MIB);
+	is_int((int64_t)checked(ctx, 0).again, 1, "  as the first of them does not");
+	glake_free(ctx, q, NULL);
+	for (unsigned i = 0; i < 600; i++)
+		glake_free(ctx, given(ctx, 100000 + i), NULL);
+	c = checked(ctx, 0);
+	glake_free(ctx, given(ctx, 100000), NULL);
+	is_int((int64_t)checked(ctx, 0).again, (int64_t)c.again,
+		"of 600 small ones the first has gone");
+	glake_free(ctx, given(ctx, 100599), NULL);
+	is_int((int64_t)checked(ctx, 0).again, (int64_t)c.again + 1,
+		"  and not the last");
+	glake_free(ctx, p, NULL);
+	c = checked(ctx, 0);
+	ok(!c.unchecked && !c.findings, "all were looked at");
+	flow_close(ctx, 0);
+}
+
 /* On another stream, with another size that is rounded to the same, after it was used elsewhere: never. */
 static void not_again(void)
 {
@@ -857,6 +888,7 @@ int main(void)
 	again(300000);
 	again(5 * MIB + 3);
 	not_again();
+	small_stay();
 	batches(canary, 10000 / 512 * 2 + 8);
 	batches(poison, 10000 + 10000 / 512 * 3 + 8);
 	filled_again();
