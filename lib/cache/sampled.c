@@ -103,7 +103,6 @@ int glk_sampled_serve(struct glk_cache *cache, struct glk_request *request,
 		s = make(cache);
 	if (!s)
 		return -ENOMEM;
-	request->single = true;
 	s->ends = how == GLK_SAMPLING_ENDS || !s->ends;
 	return glk_arena_serve(&s->tag.arena, request, seat, NULL, ret_addr);
 }

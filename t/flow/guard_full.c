@@ -237,6 +237,23 @@ static void stacks(void)
 	flow_close(ctx, 0);
 }
 
+/* A large block has large pages: each mapping costs what a small one does. */
+static void large(void)
+{
+	struct glake *ctx = open_with(full);
+	uint64_t maps, unmaps;
+
+	glake_free(ctx, given(ctx, 64 * MIB + 5), NULL);
+	maps = flow_calls(ctx, GLAKE_CALL_MAP);
+	unmaps = flow_calls(ctx, GLAKE_CALL_UNMAP);
+	glake_free(ctx, given(ctx, 64 * MIB + 5), NULL);
+	maps = flow_calls(ctx, GLAKE_CALL_MAP) - maps;
+	unmaps = flow_calls(ctx, GLAKE_CALL_UNMAP) - unmaps;
+	ok(maps <= 9 && unmaps <= 9, "64 MiB in %d mappings, which go by %d calls",
+		(int)maps, (int)unmaps);
+	flow_close(ctx, 0);
+}
+
 static struct glake *asked; /* by the functions below, which lock what guard does */
 static int stacks_seen, names_seen;
 
@@ -294,6 +311,8 @@ int main(void)
 	past(1000);
 	past(4096);
 	past(3 * MIB + 5);
+	past(30 * MIB + 7);
+	past(64 * MIB + 5);
 	both_ends();
 	at_once(1000);
 	at_once(3 * MIB);
@@ -301,6 +320,7 @@ int main(void)
 	captured();
 	many();
 	without();
+	large();
 	stacks();
 	unlocked();
 	return tap_done();

@@ -125,7 +125,7 @@ static struct glk_need count_need(const struct job *job)
 #define WHOLE 4
 
 /*
- * Where nothing lies behind a block, and there is plenty of memory, the last page that is made for it is a large one
+ * Where nothing lies behind a block, nor has to, and there is plenty of memory, the last page that is made for it is a large one
  * all the same: what comes next begins there. A single page costs what a large one does.
  */
 static uint32_t find_more(const struct job *job)
@@ -138,7 +138,7 @@ static uint32_t find_more(const struct job *job)
 	if (map->large < 2 || job->e->whole || job->e->size != request->rounded ||
 		request->rounded <= job->arena->gpu->small_most ||
 		job->arena->gpu->ahead || request->run || request->single ||
-		request->tail || last + 1 != glk_map_end(map) ||
+		job->arena->ops->place || request->tail || last + 1 != glk_map_end(map) ||
 		job->stale.first < job->stale.behind ||
 		job->end[0].first < job->end[0].behind ||
 		job->end[1].first < job->end[1].behind || glk_bit_get(map->mapped, last))
