@@ -131,8 +131,11 @@ int glake_torch_request(
 	size_t size, int device, struct CUstream_st *stream, void **ret_ptr)
 {
 	struct glake *ctx = glake_torch_context();
+	int err = ctx ? glake_alloc(ctx, device, size, stream, 0, ret_ptr) : -ENODEV;
 
-	return ctx ? glake_alloc(ctx, device, size, stream, 0, ret_ptr) : -ENODEV;
+	if (!err && glk_torch_names_on())
+		glk_torch_name(ctx, *ret_ptr);
+	return err;
 }
 
 void glake_torch_tell(void *ptr, size_t size, int device, struct CUstream_st *stream)

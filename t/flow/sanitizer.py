@@ -23,10 +23,12 @@ def get(name, result, *arguments):
     function.restype, function.argtypes = result, arguments
     return function
 alloc, free = get("alloc", P, N, I, P), get("free", None, P, N, I, P)
+request, into = get("request", I, N, I, P, P), P()
 def first():
     return alloc(1000, 0, None)
 def second():
-    return alloc(5000, 0, None)
+    request(5000, 0, None, ctypes.byref(into))
+    return into.value
 a, b = first(), second()
 print("plain line")
 print(f"=========     Access to {hex(a + 1000)} is out of bounds")
@@ -63,11 +65,11 @@ def main():
         tap.ok("========= --tool=memcheck" in lines and "plain line" in lines, "  with the tool's option, and its own lines", said)
         name = os.path.basename(folder) + "/train.py:"
         at = next((i for i, line in enumerate(lines) if "size 1,000" in line), 0)
-        tap.ok(lines[at + 1].startswith("=========     which is of " + name + "11 (first)") and name + "14 (<module>)" in lines[at + 1],
+        tap.ok(lines[at + 1].startswith("=========     which is of " + name + "12 (first)") and name + "16 (<module>)" in lines[at + 1],
                "what lies before an overrun has the lines that asked for it", lines)
         tap.ok("size" in lines[at] and "Access" in lines[at - 1], "  and the address itself, which is nobody's, none", lines)
         at = next((i for i, line in enumerate(lines) if "where a block" in line), 0)
-        tap.ok(name + "13 (second)" in lines[at] and "Access" in lines[at - 1], "what was freed has them too", lines)
+        tap.ok(name + "14 (second)" in lines[at] and "Access" in lines[at - 1], "what was freed has them too", lines)
         tap.ok(lines[-1].endswith("of size 7 bytes"), "what nobody knows has none", lines)
         tap.equal(said.stderr, "", "nothing else is said")
         os.unlink(tool)

@@ -16,7 +16,7 @@ import sys
 
 from torch_mistakes import KINDS
 
-WHAT = {"over1": "1 bytes after", "over16": "16 bytes after", "under1": "1 bytes before", "after": "where a block is, or was", "read1": "1 bytes after"}
+WHAT = {"over1": "1 bytes after", "over16": "9 bytes before", "under1": "1 bytes before", "after": "where a block is, or was", "read1": "1 bytes after"}
 
 
 def tensors(size):
