@@ -314,12 +314,12 @@ GLK_KEY(guard, names, TEXT, guard_names, "", 0, 0, "",
 	"size and name; what such tools report by address alone is looked up there. %p stands for the process id, %% for %. A file that is "
 	"made is the user's alone (mode 0600).")
 
-GLK_KEY(guard, nvtx, BOOL, guard_nvtx, "yes", 0, 0, "",
+GLK_KEY(guard, nvtx, BOOL, guard_nvtx, "no", 0, 0, "",
 	"Whether a tool that is attached by NVTX (NVTX_INJECTION64_PATH), as compute-sanitizer is by itself, is told of plain blocks by NVTX's memory "
 	"interface, with names: it then reports what is written between two blocks, and whose they are. They are managed memory then, "
 	"which such tools take, have 1 to 512 bytes behind them that are nobody's, no request is served by a bin, each free waits for the GPU, "
 	"and guard.mode is off. Blocks of graphs and with a tag are as ever, and not told of. Where no tool is attached, or it has no use for "
-	"that, nothing of it is so.")
+	"that, nothing of it is so. glake.sanitizer of the Python package says yes.")
 
 GLK_LIVE_KEY(guard, rate, INT, guard_rate, "1000", 1, 1000000000, "",
 	"With guard.mode=sample: the next block is sampled when so many were given since the last one, and so many times "

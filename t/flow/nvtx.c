@@ -33,6 +33,7 @@ static void attach(void)
 	void *library;
 
 	setenv("NVTX_INJECTION64_PATH", NVTX_TOOL, 1);
+	setenv("GLAKE_GUARD_NVTX", "yes", 1);
 	library = dlopen(NVTX_TOOL, RTLD_NOW);
 	told = library ? dlsym(library, "nvtx_told") : NULL;
 	if (!told)
@@ -199,6 +200,7 @@ static void useless(const char *path, const char *env, const char *what)
 
 	if (!pid) {
 		setenv("NVTX_INJECTION64_PATH", path, 1);
+		setenv("GLAKE_GUARD_NVTX", "yes", 1);
 		if (env)
 			setenv(env, "1", 1);
 		ctx = flow_open(NULL);

@@ -60,7 +60,7 @@ def main(arguments):
         sys.exit("glake: there is no compute-sanitizer on the PATH, nor in /usr/local/cuda/bin")
     with tempfile.NamedTemporaryFile(prefix="glake-names-") as file:
         names = Names(file.name)
-        run = subprocess.Popen([tool, *arguments], env={**os.environ, "GLAKE_GUARD_NAMES": file.name},
+        run = subprocess.Popen([tool, *arguments], env={**os.environ, "GLAKE_GUARD_NVTX": "yes", "GLAKE_GUARD_NAMES": file.name},
                                stdout=subprocess.PIPE, text=True, errors="replace")
         for line in run.stdout:
             print(line, end="", flush=True)
