@@ -57,6 +57,7 @@ enum : unsigned {
 	ODD_POOL = 2,	  /* a pool is open */
 	ODD_WATCHED = 4,  /* history, trackers, or the plug-in's history */
 	ODD_UNCACHED = 8, /* caching is switched off */
+	ODD_NAMED = 16,	  /* a tool wants names of tensors, which the plug-in gives */
 };
 
 /* Of a GPU: since when allocations are counted, and the most bytes that were told of. */
@@ -688,6 +689,7 @@ void recordHistory(
 		ctx_ = glake_torch_context();
 		TORCH_CHECK(ctx_, "glake could not be opened: ", glake_torch_why());
 		pools_.context(ctx_);
+		odd(ODD_NAMED, !glake_block_name(ctx_, nullptr, nullptr));
 		odd(ODD_CLOSED, false);
 	}
 

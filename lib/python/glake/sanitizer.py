@@ -18,26 +18,27 @@ ACCESS = re.compile(r"^(=+ +)(?:Access to|Address) (0x[0-9a-f]+)")
 
 
 class Names:
-    """Of blocks by their addresses, as guard.names has them: the last one at each."""
+    """Of blocks, as guard.names has them: the last one at each address, and all that lay there before."""
 
     def __init__(self, path):
         self.file = open(path, encoding="utf-8", errors="replace")
-        self.blocks, self.rest = {}, ""
+        self.last, self.all, self.rest = {}, [], ""
 
     def read(self):
         lines = (self.rest + self.file.read()).split("\n")
         self.rest = lines.pop()
         for line in lines:
             address, size, name = line.split(" ", 2)
-            self.blocks[int(address, 16)] = int(size), name
+            self.all.append((int(address, 16), int(size), name))
+            self.last[int(address, 16)] = name
 
     def at(self, address):
         """That of the block that begins there."""
-        return self.blocks.get(address, (0, None))[1]
+        return self.last.get(address)
 
     def over(self, address):
         """That of one that lies there, or did last."""
-        return next((name for base, (size, name) in reversed(self.blocks.items()) if base <= address < base + size), None)
+        return next((name for base, size, name in reversed(self.all) if base <= address < base + size), None)
 
 
 def more(line, names):
