@@ -118,7 +118,7 @@ GLAKE_EXPORT const char *glake_finding_name(int kind);
  *
  * Returns 0, -ENOENT (no such tool is attached, or it takes no names), -EINVAL (no live block begins there of which it was told;
  * NULL), -ESTALE, -ENODEV (in a forked child).
- * Thread: any. Blocks: no. Driver calls: none.
+ * Thread: any. Blocks: briefly. Driver calls: none.
  */
 GLAKE_EXPORT int glake_block_name(struct glake *ctx, const void *ptr, const char *name);
 

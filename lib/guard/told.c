@@ -88,13 +88,12 @@ void glk_guard_told(
 
 	glk_lock(&g->lock);
 	heap = heap_of(g, range);
-	if (heap)
-		glk_nvtx_region(heap, addr, asked);
 	glk_unlock(&g->lock);
-	snprintf(name, sizeof(name), "%zu bytes, thread %" PRIu32, (size_t)asked,
-		glk_guard_thread());
 	if (!heap)
 		return;
+	glk_nvtx_region(heap, addr, asked);
+	snprintf(name, sizeof(name), "%zu bytes, thread %" PRIu32, (size_t)asked,
+		glk_guard_thread());
 	glk_nvtx_name(addr, name);
 	write_name(g, addr, asked, name);
 }
