@@ -302,11 +302,11 @@ GLK_LIVE_KEY(guard, mode, CHOICE, guard_mode, "off", 0, 0,
 	"With poison also, a block "
 	"is filled when it is freed, with words that differ by address and are no number (NaN) in all formats of floating point, and negative as integers. A kernel "
 	"looks at them before they serve again: a write after the free is found, but for one of a byte that is 0xff already. The next block "
-	"comes with them, so that what is read before it was written shows. Up to 16384 blocks are kept, with poison a 32nd of the memory of the GPU, else 32MiB and a 32nd of what is live where "
-	"that is less; they go back when a request has no room and by glake_trim. With full each block ends against addresses that are "
+	"comes with them, so that what is read before it was written shows. Up to 16384 blocks are kept, with poison a 32nd of the memory of the GPU, else 32MiB of those of 128KiB and less, and of others 32MiB and a "
+	"32nd of what is live where that is less; they go back when a request has no room and by glake_trim. With full each block ends against addresses that are "
 	"never mapped, of any size and as many as there are, has a canary of 512 bytes before it, comes filled, and goes at once when it is freed: "
 	"its free waits for the work on it, as none does in other modes, and its mappings go before it returns, so that a use after it ends in "
-	"an illegal access. A block takes whole pages of 2MiB, and some 60us to have and to free for each of them. Blocks with a tag or a flag, of a pool of graphs, and those that a "
+	"an illegal access. A block takes whole pages, of 2MiB or pool.large_page, and some 60us to have and to free for each of them. Blocks with a tag or a flag, of a pool of graphs, and those that a "
 	"capture asks for, have none.")
 
 GLK_KEY(guard, names, TEXT, guard_names, "", 0, 0, "",
