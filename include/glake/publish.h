@@ -92,14 +92,54 @@ GLAKE_EXPORT int glake_attach(struct glake *ctx, int device, const char *key,
 GLAKE_EXPORT int glake_detach(struct glake *ctx, void *ptr, struct CUstream_st *stream);
 
 /*
+ * Seals an elastic block (elastic.h) without GLAKE_ALLOC_GROWS, which says that nobody writes it any more, and has its
+ * pages that are equal to others exist once: each page of the block is compared, byte for byte, with those of blocks of
+ * its GPU and tag that were sealed before, and with those before it in the block. One that is equal goes, and the block
+ * has the other in its place, at the same address, sealed as glake_commit_shared leaves it. It is called where nothing
+ * uses the block but work of `stream`, which is waited for; the other blocks may be read meanwhile.
+ *
+ * Called again for a block that is sealed, it looks again. Freed or decommitted, a block leaves what others have; spilled
+ * and suspended, it goes and comes as it would.
+ */
+struct glake_sealed {
+	size_t sz; /* sizeof(struct glake_sealed) */
+	uint64_t
+		looked; /* bytes of whole pages, of this block and of all that was sealed before */
+	uint64_t
+		saved; /* bytes of the block that exist no more, since others are equal */
+	uint64_t shared; /* that were shared before this call */
+	uint64_t
+		left; /* whose number is that of others, and that stay: those differ, or are moving or away, or the
+			  * page has as many mappings as there can be */
+	uint64_t
+		differ; /* pages that a number of 128 bits took for equal, and that are not */
+};
+
+/*
+ * rate		bytes a second that are read at most to find them; 0: as fast as the GPU reads
+ * ret_sealed	NULL: nobody wants to know
+ *
+ * Returns 0, or -EINVAL (as glake_free; not elastic, or freed meanwhile), -EBUSY (BUSY: other processes have pages of it;
+ * CAPTURE: the stream captures), -EAGAIN (suspended), -EOPNOTSUPP (the driver runs no kernels of the library), -ENOMEM,
+ * -ESTALE, -ENODEV, -EIO. After an error the block may be sealed, and all contents are there, but that after -EIO of a
+ * driver that maps neither page the contents of those are lost, which the record says.
+ * Thread: any. Blocks: for the GPU, which reads the sealed blocks once and what is equal twice more. Driver calls: kernels
+ * on a stream of their own, and for each page that goes those of glake_commit_shared.
+ */
+GLAKE_EXPORT int glake_seal(struct glake *ctx, void *ptr, struct CUstream_st *stream,
+	uint64_t rate, struct glake_sealed *ret_sealed);
+
+/*
  * Gives what was attached a page of this process, with the contents, at the same address, to be read and written. It is
  * called where nothing uses it but work of `stream`, which is waited for: no other stream, and no graph that names it
- * is replayed meanwhile. From then on it is an import, which glake_import_end takes down.
+ * is replayed meanwhile. From then on it is an import, which glake_import_end takes down. A block that glake_seal has sealed
+ * gets pages of its own for those that are shared, 128 MiB at a time, and may be written again.
  *
- * Returns 0, or -EINVAL (nothing is attached there: NOT_MINE; no stream of that GPU: INVAL), -EBUSY (CAPTURE: the
- * stream captures a graph), -ENOMEM (NOMEM_DEVICE: no room, or no leave of the broker, for a page of that size;
- * ADDRESS), -ESTALE, -ENODEV, -EIO. A refused call changes nothing, but that after -EIO of a driver that takes neither
- * page there is none.
+ * Returns 0, or -EINVAL (nothing is attached there, and no block is sealed: NOT_MINE, INVAL; no stream of that GPU: INVAL),
+ * -EBUSY (CAPTURE: the stream captures a graph; BUSY: the block is away, or other processes have pages of it), -ENOMEM
+ * (NOMEM_DEVICE: no room, or no leave of the broker, for a page of that size; ADDRESS), -EAGAIN (suspended), -ESTALE,
+ * -ENODEV, -EIO. A refused call changes nothing, but that a block may have pages of its own for some of those it
+ * shared, and that after -EIO of a driver that takes neither page there is none.
  * Thread: any. Blocks: for the GPU and the broker. Driver calls: create, import, two maps and unmaps, a reservation, a
  * copy at the speed of the GPU's memory.
  */

@@ -6,6 +6,7 @@
 #include "base/cancel.h"
 #include "base/error.h"
 #include "base/sized.h"
+#include "cache/dedup.h"
 #include "share/publish.h"
 
 #include <errno.h>
@@ -102,27 +103,6 @@ int glake_attach(struct glake *ctx, int device, const char *key, uint64_t stamp,
 	return 0;
 }
 
-static int each(struct glake *ctx, void *ptr, struct CUstream_st *stream,
-	int (*fn)(struct glk_lessee *lessee, struct glk_imports *imports, uint64_t addr,
-		struct CUstream_st *stream))
-{
-	struct glk_context *context;
-	int err, cancel;
-
-	err = glk_context_get(ctx, &context);
-	if (err)
-		return err;
-	cancel = glk_cancel_off();
-	err = -ENOENT;
-	for (int i = 0; i < context->devices && err == -ENOENT; i++)
-		err = fn(context->lessee, &context->caches[i].imports,
-			(uint64_t)(uintptr_t)ptr, stream);
-	glk_cancel_restore(cancel);
-	if (err != -ENOENT)
-		return err;
-	return glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE, "nothing is attached at %p", ptr);
-}
-
 /* Part of a live block with its contents there, or of an import. */
 static int check_range(struct glk_cache *cache, const struct glake_stretch *range)
 {
@@ -192,13 +172,69 @@ int glake_alike(struct glake *ctx, int device, const struct glake_stretch *stret
 
 int glake_detach(struct glake *ctx, void *ptr, struct CUstream_st *stream)
 {
-	int err = each(ctx, ptr, stream, glk_detach);
+	struct glk_context *context;
+	int err = glk_context_get(ctx, &context), cancel;
 
-	/* a forked child: the memory is the parent's */
-	return err == -ENODEV && !glk_context_find(ctx) ? 0 : err;
+	if (err) /* a forked child: the memory is the parent's */
+		return err == -ENODEV ? 0 : err;
+	cancel = glk_cancel_off();
+	err = -ENOENT;
+	for (int i = 0; i < context->devices && err == -ENOENT; i++)
+		err = glk_detach(context->lessee, &context->caches[i].imports,
+			(uint64_t)(uintptr_t)ptr, stream);
+	glk_cancel_restore(cancel);
+	if (err != -ENOENT)
+		return err;
+	return glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE, "nothing is attached at %p", ptr);
+}
+
+int glake_seal(struct glake *ctx, void *ptr, struct CUstream_st *stream, uint64_t rate,
+	struct glake_sealed *ret_sealed)
+{
+	struct glake_sealed sealed = {.sz = sizeof(sealed)};
+	struct glk_cache *cache;
+	int err = glk_context_owner(ctx, ptr, &cache), cancel;
+
+	if (!err && ret_sealed)
+		err = glk_sized_out(ret_sealed, &sealed, sizeof(sealed));
+	if (err)
+		return err;
+	cancel = glk_cancel_off();
+	err = glk_cache_seal(cache, (uint64_t)(uintptr_t)ptr, stream, rate, &sealed);
+	glk_cancel_restore(cancel);
+	if (ret_sealed)
+		glk_sized_out(ret_sealed, &sealed, sizeof(sealed));
+	return err;
+}
+
+/* What is attached, or else a block. */
+static int unseal(struct glk_context *context, struct glk_cache *cache, uint64_t addr,
+	struct CUstream_st *stream)
+{
+	int err = -ENOENT;
+
+	for (int i = 0; i < context->devices && err == -ENOENT; i++)
+		err = glk_unseal(
+			context->lessee, &context->caches[i].imports, addr, stream);
+	if (err == -ENOENT && cache)
+		err = glk_cache_unseal(cache, addr, stream);
+	return err;
 }
 
 int glake_unseal(struct glake *ctx, void *ptr, struct CUstream_st *stream)
 {
-	return each(ctx, ptr, stream, glk_unseal);
+	struct glk_context *context;
+	struct glk_cache *cache = NULL;
+	int err = glk_context_get(ctx, &context), cancel;
+
+	if (err)
+		return err;
+	if (glk_context_owner(ctx, ptr, &cache))
+		cache = NULL;
+	cancel = glk_cancel_off();
+	err = unseal(context, cache, (uint64_t)(uintptr_t)ptr, stream);
+	glk_cancel_restore(cancel);
+	if (err != -ENOENT)
+		return err;
+	return glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE, "nothing is attached at %p", ptr);
 }

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/slab.h"
+#include "cache/dedup.h"
 #include "kv/kv.h"
 #include "wire/wire.h"
 
@@ -634,6 +635,61 @@ static void resume(struct glk_rpc_call *call)
 	turn(call, glake_resume, "lazy", glake_resume_lazy);
 }
 
+#define DEDUP_GRAIN ((size_t)64 << 10)
+#define DEDUP_RATE                                                                       \
+	UINT64_C(200000000000) /* bytes a second: a twentieth of what a GPU reads */
+
+static int likeness(struct glk_cache *cache, struct glk_json *json)
+{
+	struct glake_likeness parts, pages;
+	int err = glk_cache_likeness(cache, DEDUP_GRAIN, DEDUP_RATE, &parts);
+
+	if (!err)
+		err = glk_cache_likeness(
+			cache, cache->conf->pool_small_page, DEDUP_RATE, &pages);
+	if (err)
+		return err;
+	glk_json_add_uint(json, "looked_bytes", parts.looked);
+	glk_json_add_uint(json, "equal_bytes", parts.equal);
+	glk_json_add_uint(json, "page_bytes", cache->conf->pool_small_page);
+	glk_json_add_uint(json, "pages_looked_bytes", pages.looked);
+	glk_json_add_uint(json, "pages_equal_bytes", pages.equal);
+	return 0;
+}
+
+static int dedup_one(struct glk_rpc_call *call, struct glake *handle, int gpu, void *look)
+{
+	struct glake_stats stats = {.sz = sizeof(stats)};
+	struct glk_json *json = glk_rpc_result(call);
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err = glk_context_device(handle, gpu, &context, &cache);
+
+	if (!err)
+		err = glake_stats_get(handle, gpu, &stats);
+	if (err)
+		return err;
+	begin_gpu(json, handle, gpu);
+	glk_json_add_uint(json, "shared_bytes", stats.elastic_shared);
+	if (*(bool *)look)
+		err = likeness(cache, json);
+	glk_json_end(json);
+	return err;
+}
+
+static void dedup(struct glk_rpc_call *call)
+{
+	bool look = false;
+
+	glk_rpc_bool(call, "look", &look);
+	if (glk_rpc_failed(call))
+		return;
+	glk_wire_takes_long();
+	glk_json_array(glk_rpc_result(call));
+	each_gpu(call, dedup_one, &look);
+	glk_json_end(glk_rpc_result(call));
+}
+
 static void info(struct glk_rpc_call *call);
 
 static const struct glk_rpc_method methods[] = {
@@ -649,6 +705,7 @@ static const struct glk_rpc_method methods[] = {
 	{"kv", {"context", "gpu"}, kv},
 	{"whose", {"address"}, glk_method_whose},
 	{"check", {"context"}, glk_method_check},
+	{"dedup", {"context", "gpu", "look"}, dedup},
 	{"config.get", {"context", "key"}, config_get},
 	{"config.set", {"context", "key", "value"}, config_set},
 	{"config.reload", {"context"}, config_reload},

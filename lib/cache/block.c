@@ -87,9 +87,7 @@ static void take_back(struct glk_arena *arena, struct glk_seat *seat,
 {
 	bool elastic = glk_part_is_elastic(arena->gpu, e);
 
-	if (elastic) {
-		glk_elastic_end(arena, e);
-	} else {
+	if (!elastic) {
 		glk_seat_free(seat, glk_extent_asked(e), e->size);
 		glk_arena_count(arena, e, false);
 	}

@@ -129,6 +129,18 @@ int glk_cache_elastic(struct glk_cache *cache, uint64_t size, struct CUstream_st
 	return err;
 }
 
+int glk_elastic_beside(struct glk_arena *arena, uint32_t on, struct CUstream_st *stream,
+	uint32_t slots, uint64_t *ret_addr)
+{
+	uint64_t bytes = (uint64_t)slots << arena->map.shift;
+	struct glk_request request = {.size = bytes,
+		.rounded = bytes,
+		.patient = true,
+		.stream = glk_stream_enter(&arena->gpu->streams, on)};
+
+	return make(arena, &request, glk_stream_name(stream), ret_addr);
+}
+
 /* ---- Books ---- */
 
 /* So many bytes more of it are committed, as they were asked for and by slots; or fewer. */
@@ -153,17 +165,16 @@ static uint64_t slots_of(const struct glk_map *map, uint32_t slots)
 	return (uint64_t)slots << map->shift;
 }
 
-void glk_elastic_end(struct glk_arena *arena, const struct glk_extent *e)
+void glk_elastic_end(struct glk_arena *arena, const struct glk_extent *e, uint64_t stay)
 {
 	struct glk_row *row = &arena->gpu->rows[glk_load_relaxed(&e->stream)];
 	const struct glk_part *part = glk_part_at(arena->gpu, e);
 	uint64_t bare = slots_of(&arena->map, part->bare_slots);
 
-	/* what it shares was counted once */
-	count(arena, e, part->bare + part->shared - glk_extent_asked(e),
-		bare + part->shared - e->size);
-	arena->gpu->bare += part->shared;
-	arena->gpu->shared -= part->shared;
+	/* what stays was counted once */
+	count(arena, e, part->bare + stay - glk_extent_asked(e), bare + stay - e->size);
+	arena->gpu->bare += stay;
+	arena->gpu->shared -= stay;
 	glk_poke_relaxed(&row->blocks, row->blocks - 1);
 	arena->gpu->bare -= e->size;
 	arena->gpu->elastic_blocks--;

@@ -172,6 +172,7 @@ int glk_part_open(struct glk_arena *arena, struct glk_extent *e)
 	part->elastic = false;
 	glk_poke_relaxed(&part->bare, 0);
 	part->shared = part->sealed = part->outs = 0;
+	part->final = false;
 	part->bin = glk_load_relaxed(&e->bin);
 	glk_guard_left(arena, e);
 	cache->away_blocks++;
@@ -355,17 +356,19 @@ void glk_part_drop(
 	struct glk_map *map = &arena->map;
 	const struct glk_part *part = glk_part_at(arena->gpu, e);
 	struct glk_stretch all = glk_part_all(map, e), s, in;
-	uint32_t id = glk_extent_id(map, e);
+	uint32_t id = glk_extent_id(map, e), stay = 0;
 	struct glk_piece p;
 
 	s = glk_part_kept(map, e, all.first, all.last);
 	for (; s.first <= s.last; s = glk_part_kept(map, e, p.s.last + 1, all.last)) {
 		p = glk_part_piece(arena, e, s.first);
 		/* what writes it is the stream that writes what comes next */
-		if (p.word & GLK_KEPT_SEALED)
+		if (p.word & GLK_KEPT_SEALED) {
+			stay += glk_seal_stays(arena, s.first, p.word);
 			glk_seal_unref(arena->gpu, p.word, 0);
-		else if (p.word & GLK_KEPT_RUN)
+		} else if (p.word & GLK_KEPT_RUN) {
 			glk_store_put(store_of(arena), p.word & GLK_KEPT_RUN, 0);
+		}
 		take(arena, e, &p);
 	}
 	for (s = glk_part_next(map, e, all.first, all.last, false); s.first <= s.last;
@@ -377,14 +380,20 @@ void glk_part_drop(
 			glk_slots_leave(map, in.first, in.last, use);
 			continue;
 		}
+		if (sealed) {
+			in.last = in.first;
+			stay += glk_seal_stays(arena, in.first, 0);
+		}
 		glk_part_leave(map, e, in, use);
 		if (sealed)
 			glk_seal_left(arena, e, in);
 	}
 	if (all.first < all.last)
 		glk_bits_clear(map->gone, all.first + 1, all.last);
-	if (part->elastic)
+	if (part->elastic) {
 		glk_bits_clear(map->bare, all.first, all.last);
+		glk_elastic_end(arena, e, (uint64_t)stay << map->shift);
+	}
 	arena->gpu->away -= part->away;
 	arena->gpu->away_blocks -= !part->elastic || part->away;
 	glk_slab_put(&arena->gpu->parts, glk_load_relaxed(&e->kept) & GLK_KEPT_RUN);

@@ -29,11 +29,12 @@ struct glk_part {
 	uint32_t suspended, tagged; /* pieces that went because of that */
 	/* Of an elastic block, which has a record for as long as it lives: see elastic.c. */
 	bool elastic, grows;
+	bool final; /* nobody writes it any more: dedup.c */
 	uint32_t bare_slots;
 	uint64_t
 		bare; /* bytes that are not committed, and none of those that are gone; poked */
 	uint64_t
-		shared; /* bytes that are committed and of which the memory is counted elsewhere in it: seal.h */
+		shared; /* bytes that are committed and of which the memory is counted elsewhere: seal.h */
 	uint32_t sealed; /* slots that it stands on with pages that are sealed */
 	uint32_t outs;	 /* ranges of it that are out: see elastic.c */
 };
@@ -123,8 +124,8 @@ static inline uint64_t glk_part_may_go(
 			      : here;
 }
 
-/* elastic.c: the books of one that is about to be freed. */
-void glk_elastic_end(struct glk_arena *arena, const struct glk_extent *e);
+/* elastic.c: the books of one that is freed, of which other ranges keep so many bytes. */
+void glk_elastic_end(struct glk_arena *arena, const struct glk_extent *e, uint64_t stay);
 /* What another GPU has of it goes to the host, piece by piece. As glk_away_home(). */
 int glk_part_home(struct glk_arena *arena, struct glk_extent *e);
 /* A free of one that is told by pieces, behind a use. */

@@ -110,3 +110,19 @@ bool glk_seal_stays(const struct glk_arena *arena, uint32_t slot, uint32_t word)
 	others = id ? glk_seal_at(arena->gpu, id)->refs : 0;
 	return others + page->sealers > 1;
 }
+
+bool glk_seal_page(struct glk_arena *arena, struct glk_extent *e, uint32_t slot)
+{
+	if (glk_is_sealed(&arena->map, slot))
+		return false;
+	glk_seal_begin(&arena->map, (struct glk_mapping){slot, slot});
+	glk_part_at(arena->gpu, e)->sealed++;
+	return true;
+}
+
+void glk_seal_count(struct glk_arena *arena, struct glk_extent *e, uint64_t bytes)
+{
+	glk_part_at(arena->gpu, e)->shared += bytes;
+	arena->gpu->shared += bytes;
+	arena->gpu->bare -= bytes;
+}

@@ -3,8 +3,9 @@
 #define GLK_CACHE_SEAL_H
 
 /*
- * Ranges of an elastic block that have the pages of other ranges of it: what is committed there exists once. The pages
- * are sealed (map/page/seal.h), one slot each, and each range leaves them as if they were its own.
+ * Ranges of elastic blocks that have the pages of other ranges, of theirs or of other blocks of their arena: what is
+ * committed there exists once. The pages are sealed (map/page/seal.h), one slot each, and each range leaves them as if
+ * they were its own.
  *
  * They stay on the GPU while others spill. When all is suspended they go with the block, and their contents once: a
  * piece of a sealed page keeps the number of a record, which all pieces of that page share.
@@ -13,7 +14,8 @@
  *	  -- more go --> refs n -- the last goes: the page is given back --> record {run, refs n, no page}
  *	  -- the first comes: a page, with the contents --> record {run, refs n - 1, page} -- the last --> no record
  *
- * What counts as live is each page once: a block keeps in its record (part.h) what it shares beyond that.
+ * What counts as live is each page once: a block keeps in its record (part.h) what it shares beyond that. It is the
+ * sum over the blocks of an arena that holds: of a block which leaves pages that others keep it falls below zero.
  *
  * All under the lock of the GPU, for a block that is claimed.
  */
@@ -37,6 +39,10 @@ uint32_t glk_seal_run(const struct glk_cache *cache, uint32_t word);
  * unless they were, or are dropped. 0, -ENOMEM, or an error of the copy. */
 int glk_seal_keep(struct glk_arena *arena, struct glk_extent *e, uint32_t slot,
 	const struct glk_part_way *way, struct glk_use *use, uint32_t *ret_word);
+/* The page of a slot on which the block stands is sealed. Whether it was not yet. */
+bool glk_seal_page(struct glk_arena *arena, struct glk_extent *e, uint32_t slot);
+/* So many bytes more of it are committed and exist already, or fewer. */
+void glk_seal_count(struct glk_arena *arena, struct glk_extent *e, uint64_t bytes);
 /* The block has left a stretch of sealed slots. */
 void glk_seal_left(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s);
 /* A piece is none any more; its contents are read until a tick. */
@@ -58,6 +64,9 @@ int glk_seal_stand(struct glk_arena *arena, struct glk_extent *e, uint32_t slot,
 /* It does not write a run of slots any more, while it is claimed. Gives the lock up. */
 void glk_seal_promise(const struct glk_arena *arena, uint32_t slot, uint32_t count);
 
+/* elastic.c, under the lock: another elastic block of an arena, of which nothing is committed. */
+int glk_elastic_beside(struct glk_arena *arena, uint32_t on, struct CUstream_st *stream,
+	uint32_t slots, uint64_t *ret_addr);
 /* elastic.c, in a block that is claimed: portions are committed, all or none, as glk_elastic_commit() does; and those
  * of which nothing was committed before go again. */
 int glk_elastic_come(struct glk_arena *arena, struct glk_extent *e, uint32_t on,

@@ -123,29 +123,15 @@ static int check_copies(const struct share *s)
 	return 0;
 }
 
-/* So many bytes more of it are committed and exist already, or fewer. */
-static void count(struct share *s, uint64_t bytes)
-{
-	struct glk_part *part = glk_part_at(s->arena->gpu, s->e);
-
-	part->shared += bytes;
-	s->arena->gpu->shared += bytes;
-	s->arena->gpu->bare -= bytes;
-}
-
 /* The pages of a run, sealed. Whether some were not yet. */
 static bool seal(struct share *s, uint32_t slot, uint32_t count, uint32_t *pages)
 {
-	struct glk_map *map = &s->arena->map;
+	const struct glk_map *map = &s->arena->map;
 	bool some = false;
 
 	for (uint32_t i = 0; i < count; i++) {
 		pages[i] = map->page[slot + i];
-		if (glk_is_sealed(map, slot + i))
-			continue;
-		glk_seal_begin(map, (struct glk_mapping){slot + i, slot + i});
-		glk_part_at(s->arena->gpu, s->e)->sealed++;
-		some = true;
+		some |= glk_seal_page(s->arena, s->e, slot + i);
 	}
 	return some;
 }
@@ -168,7 +154,7 @@ static int share_range(struct share *s, const struct glk_sharing *r)
 			break;
 		glk_part_arrive(
 			s->arena, s->e, (struct glk_stretch){to, to + n - 1}, 0, none);
-		count(s, (uint64_t)n << s->arena->map.shift);
+		glk_seal_count(s->arena, s->e, (uint64_t)n << s->arena->map.shift);
 		s->done += n;
 		from += n;
 		to += n;
@@ -190,7 +176,7 @@ static void undo(struct share *s)
 		struct glk_stretch here = {to, to + (uint32_t)n - 1};
 
 		glk_part_depart(s->arena, s->e, here, GLK_KEPT_BARE, &never);
-		count(s, -(n << s->arena->map.shift));
+		glk_seal_count(s->arena, s->e, -(n << s->arena->map.shift));
 		s->done -= n;
 	}
 }

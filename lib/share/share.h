@@ -126,6 +126,31 @@ int glk_alike(struct glk_drv *drv, int device, const struct glk_alike_range *ran
 	size_t count, size_t part, struct glake_likeness *ret);
 
 /*
+ * The same in steps, for who holds what is read while it is: a look hashes stretches in parts, and pairs each part with
+ * the first one of its number. `rate`: bytes a second that it hashes at most, 0 for any.
+ */
+struct glk_likeness;
+struct glk_alike_pair;
+
+/* Pages that are compared at once, and parts that each is compared in: whole rounds of GLK_ALIKE_ROUND. */
+#define GLK_LIKENESS_PAGES 64
+#define GLK_LIKENESS_SPLIT 32
+
+/* 0; -EINVAL, too many parts; -ENOMEM; the driver's error. */
+int glk_likeness_new(struct glk_drv *drv, int device, uint64_t parts, size_t part,
+	uint64_t rate, struct glk_likeness **ret);
+void glk_likeness_free(struct glk_likeness *look);
+/* Parts beyond those that it was made for are left out. The memory is read until the second. 0 or the driver's error. */
+int glk_likeness_hash(struct glk_likeness *look, uint64_t addr, uint64_t bytes);
+int glk_likeness_wait(struct glk_likeness *look);
+uint64_t glk_likeness_looked(const struct glk_likeness *look);
+/* The pairs, the first of them hashed before the other, and how many; until the next comparison. */
+uint64_t glk_likeness_pair(struct glk_likeness *look, const struct glk_alike_pair **ret);
+/* Every byte of at most GLK_LIKENESS_PAGES pairs of so many bytes. 0 or the driver's error. */
+int glk_likeness_compare(struct glk_likeness *look, struct glk_alike_pair *pairs,
+	uint32_t count, size_t bytes);
+
+/*
  * quota.c: bytes of a GPU that processes hold together, with what the driver gives them beside glake. One for the
  * process, with the rules of the first context that has any. Begun before any page is made, and ended when all are with
  * the driver.

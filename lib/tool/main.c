@@ -36,6 +36,8 @@ static const struct command {
 	{"broker", NULL, "watch", "show what a broker gives of each GPU, and to whom"},
 	{"whose", NULL, "watch", "say what an address of a running process is"},
 	{"check", NULL, "watch", "have it look at the blocks that it guards"},
+	{"dedup", NULL, "watch",
+		"show what exists once, and what is there more than once"},
 	{"map", NULL, "watch", "show the address space of a running process"},
 	{"snapshot", NULL, "glake.snapshots", "write it as a snapshot of PyTorch"},
 	{"top", NULL, "watch", "watch all of them, in a window"},

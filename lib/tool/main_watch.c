@@ -11,6 +11,7 @@ int main(int argc, char **argv)
 		{"broker", glk_tool_broker},
 		{"whose", glk_tool_whose},
 		{"check", glk_tool_check},
+		{"dedup", glk_tool_dedup},
 		{"map", glk_tool_map},
 		{"top", glk_tool_top},
 		{0},

@@ -8,12 +8,15 @@ writes, processes with the real library on the software device, and a broker.
 
 import json
 import os
+import random
 import signal
 import struct
 import subprocess
 import sys
 import tempfile
+from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 
 import tap
 from brokered import Broker
@@ -65,7 +68,6 @@ class Child:
 
 def write(path, seed, first=(1000, 7)):
     """A file of three tensors, the first one said to have a shape; their sizes and sums."""
-    from hashlib import sha256
     parts = {"a": ("F32", list(first), 28000), "b": ("BF16", [1 << 20], 2 << 20), "c": ("U8", [3], 3)}
     header, data, at, sums = {"__metadata__": {"format": "pt"}}, b"", 0, {}
     for name, (kind, shape, size) in parts.items():
@@ -78,8 +80,62 @@ def write(path, seed, first=(1000, 7)):
     return {name: size for name, (_, _, size) in parts.items()}, sums
 
 
+MODEL = 40
+
+
+def write_model(path, tune, extra=False):
+    """A file of MODEL large tensors and three small ones; those of which the number is in `tune` are another model's.
+    Their sizes and sums."""
+    sizes = {f"layer.{i}": (4 << 20) + 4096 * (i % 3) for i in range(MODEL)}
+    sizes.update({"bias": 700, "norm": 3000, "scale": 8})
+    header, data, at, sums = {}, [], 0, {}
+    names = (["added"] if extra else []) + list(sizes)
+    sizes["added"] = 5000
+    for name in names:
+        seed = f"{name}{path if name.split('.')[-1] in tune or name == 'added' else ''}"
+        contents = random.Random(seed).randbytes(sizes[name])
+        header[name] = {"dtype": "U8", "shape": [len(contents)], "data_offsets": [at, at + len(contents)]}
+        data.append(contents)
+        at += len(contents)
+        sums[name] = sha256(contents).hexdigest()
+    text = json.dumps(header).encode()
+    Path(path).write_bytes(struct.pack("<Q", len(text)) + text + b"".join(data))
+    return {name: sizes[name] for name in names}, sums
+
+
+def check_pages(folder):
+    """Fine-tunes of one base, which differ in a tenth of the tensors, in one process."""
+    child = Child(SimpleNamespace(env=os.environ, path=""), GLAKE_SHARE_BROKER="")
+    live = "said = library.fetch('glake_stats_get', records.Stats(), 0).live"
+    child.do("from glake import library, records")
+    base, tune = os.path.join(folder, "base"), os.path.join(folder, "tune")
+    sizes, sums = write_model(base, ())
+    tap.equal(child.do(f"sizes = {sizes!r}; b = weights.load({base!r}, pages=True); said = sums(b)"), sums,
+              "a base in pages")
+    held = child.do(live)
+    tuned, others = write_model(tune, [str(i) for i in range(0, MODEL, 10)], extra=True)
+    tap.equal(child.do(f"sizes = {tuned!r}; t = weights.load({tune!r}, pages=True); said = sums(t)"), others,
+              "a fine-tune of it, and a tensor more at the front of its file")
+    both = child.do(live)
+    tap.ok(both - held <= 0.15 * held, "85 % of the base exist once", held, both)
+    tap.ok(child.do("said = t.saved") >= 0.85 * held, "which is told")
+    tap.equal(child.do(f"sizes = {sizes!r}; said = sums(b)"), sums, "every word of the base is there")
+    child.do(f"sizes = {tuned!r}; t.own(); ctypes.memset(at(t['layer.5']), 9, sizes['layer.5'])")
+    tap.equal(child.do(f"sizes = {sizes!r}; said = sums(b)"), sums, "also where the other has its own")
+    tap.ok(child.do(live) > 1.9 * held, "which are two then")
+    others["layer.5"] = sha256(b"\x09" * tuned["layer.5"]).hexdigest()
+    tap.equal(child.do(f"sizes = {tuned!r}; said = sums(t)"), others, "with what it wrote")
+    child.do("b.close()")
+    tap.equal(child.do("said = t.dedup()"), 2 << 20, "alone it shares the one page that it has twice")
+    tap.has(child.do(f"weights.load({base!r}, key='x', pages=True)"), "no key", "such weights have no key")
+    child.do("t.close()")
+    tap.equal((child.do(live), child.end()), (0, 0), "nothing is left")
+
+
 def main():
     tap.start()
+    with tempfile.TemporaryDirectory() as folder:
+        check_pages(folder)
     with Broker() as broker, tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.safetensors")
         sizes, sums = write(path, "x")

@@ -122,6 +122,7 @@ FORMS = {
     "refusals": "context gpu text",
     "kv": "context gpu caches",
     "check": "context blocks broken freed kept again unchecked unguarded findings last",
+    "dedup": "context gpu shared_bytes [looked_bytes] [equal_bytes] [page_bytes] [pages_looked_bytes] [pages_equal_bytes]",
     "origins": "next blocks",
     "whose": "address what [gpu] [base] [size] [given] [offset] [stream] [tag] [thread] [age_ns] [freed_by] [freed_ns]"
              " [before] [before_size] [behind] [behind_size]",

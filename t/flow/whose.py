@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""glakectl whose and check: what an address of a running process is, and what is found behind its blocks."""
+"""glakectl whose, check and dedup: what an address of a running process is, what is found behind its blocks, and in them."""
 import json
 import os
 import socket
@@ -11,7 +11,7 @@ from watched import Room, Watched
 
 def check_usage(room):
     for words in (["whose"], ["whose", "12x"], ["whose", "0"], ["whose", "-1"], ["whose", "1", "2", "3"],
-                  ["check", "1", "2"], ["check", "--no-such"]):
+                  ["check", "1", "2"], ["check", "--no-such"], ["dedup", "1", "2"], ["dedup", "--no-such"]):
         equal(room.tool(*words).returncode, 2, f"{' '.join(words)}: wrong usage")
     run = room.tool("check")
     equal((run.returncode, run.stdout), (1, ""), "check of nobody fails")
@@ -69,6 +69,23 @@ def check_check(room):
     program.end()
 
 
+def check_dedup(room):
+    """Blocks that nobody has written are zero on the software device."""
+    program = Watched(room)
+    program.do("open")
+    program.do(f"alloc 0 3 {4 << 20}")
+    run = room.tool("dedup")
+    equal((run.returncode, run.stdout), (0, "context 1, GPU 0: 0 B exist once and are in use again\n"),
+          "nothing is shared")
+    run = room.tool("dedup", "--dry-run", "--json", str(program.pid))
+    equal(run.returncode, 0, "it looks")
+    found = json.loads(run.stdout)[0]
+    equal((found["looked_bytes"], found["equal_bytes"]), (12 << 20, (12 << 20) - (64 << 10)), "in parts, at all blocks")
+    equal((found["pages_looked_bytes"], found["pages_equal_bytes"]), (12 << 20, 10 << 20), "and in whole pages")
+    has(room.tool("dedup", "-n").stdout, "in pages of 2.00 MiB: 10.0 MiB of 12.0 MiB are there more than once, 83.3 %", "in words")
+    equal(program.end(), "", "the program ends")
+
+
 def check_liar(room):
     """One who answers what no process of glake would."""
     path = os.path.join(room.path, f"{os.getpid()}.sock")
@@ -95,6 +112,7 @@ def main():
         check_usage(room)
         check_whose(room)
         check_check(room)
+        check_dedup(room)
         check_liar(room)
     done()
 

@@ -9,6 +9,9 @@ Weights that exist once for several processes of a user on a GPU, through a brok
                               uses the weights meanwhile, and no graph that was captured names them
     weights.close()           as soon as no tensor of them is used any more
 
+    weights = glake.weights.load(path, pages=True)     in whole pages: those that are equal to pages of other models
+                              which this process has loaded so, as of another fine-tune of one base, exist once
+
 Without a key it is a hash of which file it is, its header, its size and the time when it was changed last. What the
 process that loaded them has is its own, which nobody writes by promise; in all others a kernel that writes ends
 in an illegal access. Without a broker, or while it is away, each process loads for itself. A process that waits for another one to
@@ -25,7 +28,7 @@ import time
 
 from . import library
 from .library import GlakeError
-from .records import Sized, many
+from .records import Block, Sized, many
 from .view import View, bytes_of, rows
 
 _KINDS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32",
@@ -33,6 +36,8 @@ _KINDS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat1
 _CLAIM, _CONTIGUOUS = 1, 1
 _PART = 64 << 20  # bytes of the file in memory of the host at a time
 _PAUSE = 0.02     # between two looks whether another process has loaded
+_ELASTIC = 0x100
+_GRAIN = 256      # bytes at a multiple of which a tensor begins
 
 
 def _header(file):
@@ -60,6 +65,22 @@ def _header(file):
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise GlakeError(f"{file.name} is no file of safetensors") from None
     return header, 8 + length, size, digest
+
+
+def _read(file, part):
+    if file.readinto(part) != len(part):
+        raise GlakeError(f"{file.name} is shorter than its header says")
+
+
+def _copy(address, part, count):
+    """Bytes of the host go to the GPU."""
+    lib, _ = library.context()
+    source, job = (ctypes.c_char * count).from_buffer(part), ctypes.c_void_p()
+    library.call("glake_copy", ctypes.c_void_p(address), source, ctypes.c_size_t(count), None, 0, ctypes.byref(job))
+    try:
+        library.check("glake_copy_wait", lib.glake_copy_wait(job, ctypes.c_int64(-1)))
+    finally:
+        lib.glake_copy_close(job)
 
 
 class _Lease(Sized):
@@ -118,17 +139,9 @@ class Weights(dict):
             file.seek(start)
             part = bytearray(min(_PART, max(size, 1)))
             for done in range(0, size, len(part)):
-                count = file.readinto(memoryview(part)[:min(len(part), size - done)])
-                if count != min(len(part), size - done):
-                    raise GlakeError(f"{file.name} is shorter than its header says")
-                source, job = (ctypes.c_char * count).from_buffer(part), ctypes.c_void_p()
-                library.call("glake_copy", ctypes.c_void_p(self._address + done), source, ctypes.c_size_t(count),
-                             None, 0, ctypes.byref(job))
-                try:
-                    library.check("glake_copy_wait", lib.glake_copy_wait(job, ctypes.c_int64(-1)))
-                finally:
-                    lib.glake_copy_close(job)
-                del source
+                count = min(len(part), size - done)
+                _read(file, memoryview(part)[:count])
+                _copy(self._address + done, part, count)
         except BaseException:
             self._give_up()
             raise
@@ -180,6 +193,108 @@ class Weights(dict):
             lib.glake_free(context, ctypes.c_void_p(address), None)
 
 
-def load(path, key=None, device=None, timeout=600):
-    """The tensors of a file of safetensors. `timeout`: seconds for another process to load them."""
-    return Weights(path, key, device, timeout)
+class _Sealed(Sized):
+    _fields_ = [("sz", ctypes.c_size_t), *many(ctypes.c_uint64, "looked saved shared left differ")]
+
+
+class Paged(dict):
+    """Tensors by name, in a block of their own whose pages are sealed. Each tensor of a page or more begins with one,
+    and the rest of its last page is zero; smaller ones lie together in order of their names. So equal tensors
+    lie in equal pages, whatever is beside them in their files."""
+
+    shared = False  # another process did not load them
+
+    def __init__(self, path, device):
+        self._device, self._address = library.index(device) or 0, None
+        self._page = self._page_of()
+        with open(path, "rb") as file:
+            header, start, _, digest = _header(file)
+            places, size = self._place(header)
+            try:
+                self._address = self._alloc(size)
+                library.call("glake_commit", ctypes.c_void_p(self._address), ctypes.c_size_t(0), ctypes.c_size_t(size),
+                             None, None)
+                self._fill(file, start, header, places, size)
+                file.seek(0)
+                if _header(file)[3] != digest:
+                    raise GlakeError(f"{file.name} was changed while it was loaded")
+                self.dedup()
+            except BaseException:
+                self.close()
+                raise
+        super().__init__((name, View(self._address + places[name], tensor["shape"], rows(tensor["shape"]),
+                                     _KINDS[tensor["dtype"]], self._device).tensor())
+                         for name, tensor in header.items())
+
+    def _alloc(self, size):
+        address = ctypes.c_void_p()
+        library.call("glake_alloc", self._device, ctypes.c_size_t(size), None, _ELASTIC, ctypes.byref(address))
+        return address.value
+
+    def _page_of(self):
+        address, block = self._alloc(1), Block()
+        try:
+            library.fetch("glake_query", block, ctypes.c_void_p(address))
+        finally:
+            library.call("glake_free", ctypes.c_void_p(address), None)
+        return block.given
+
+    def _place(self, header):
+        """Where each tensor begins, and the bytes of all pages."""
+        places, at = {}, 0
+        sizes = {name: tensor["data_offsets"][1] - tensor["data_offsets"][0] for name, tensor in header.items()}
+        for name in sorted(sizes, key=lambda name: (sizes[name] < self._page, name)):
+            if sizes[name] >= self._page or at % self._page + sizes[name] > self._page:
+                at = -(-at // self._page) * self._page
+            places[name] = at
+            at += -(-sizes[name] // _GRAIN) * _GRAIN
+        return places, max(-(-at // self._page), 1) * self._page
+
+    def _fill(self, file, start, header, places, size):
+        """All bytes of all pages, in order of their addresses."""
+        order = sorted(header, key=places.get)
+        room = max(_PART // self._page, 1) * self._page
+        part, base = bytearray(min(room, size)), 0
+        while base < size:
+            count = min(len(part), size - base)
+            part[:count] = bytes(count)
+            while order:
+                begin, end = header[order[0]]["data_offsets"]
+                first = max(places[order[0]], base)
+                last = min(places[order[0]] + end - begin, base + count)
+                if first < last:
+                    file.seek(start + begin + first - places[order[0]])
+                    _read(file, memoryview(part)[first - base:last - base])
+                if places[order[0]] + end - begin > base + count:
+                    break
+                del order[0]
+            _copy(self._address + base, part, count)
+            base += count
+
+    def dedup(self, rate=0):
+        """Looks for equal pages again, where nothing uses these weights meanwhile; reads at most `rate` bytes a second.
+        How many bytes have come to exist once by this, or did before."""
+        found = library.fetch("glake_seal", _Sealed(), ctypes.c_void_p(self._address), None, ctypes.c_uint64(rate)) \
+            if self._address else _Sealed()
+        self.saved = found.saved + found.shared
+        return self.saved
+
+    def own(self):
+        """Has pages of its own for all that is shared, at the same addresses, to be written."""
+        library.call("glake_unseal", ctypes.c_void_p(self._address), None)
+
+    def close(self):
+        """Gives them up; other models keep the pages that they share."""
+        lib, context = library.context()
+        address, self._address = self._address, None
+        self.clear()
+        if address:
+            lib.glake_free(context, ctypes.c_void_p(address), None)
+
+
+def load(path, key=None, device=None, timeout=600, pages=False):
+    """The tensors of a file of safetensors. `timeout`: seconds for another process to load them. `pages`: see Paged;
+    a broker and other processes have no part in that."""
+    if pages and key:
+        raise GlakeError("weights in pages are of this process alone, which has no key for them")
+    return Paged(path, device) if pages else Weights(path, key, device, timeout)

@@ -1,0 +1,596 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Equal pages exist once. A block is sealed, which says that nobody writes it any more, and each of its pages that is
+ * equal to one of a block which was sealed before, or to one before it in the block, leaves for the other: the block
+ * stands on the page of that from then on, as ranges do that share (seal.h), at the same address.
+ *
+ *	hash	all pages of sealed blocks have numbers (share/alike.h), of which a kernel makes 4.5 TB/s, or as many as the
+ *		caller allows. Each block is claimed while it is read
+ *	compare	pages of equal numbers, byte for byte, while both blocks are claimed
+ *	exchange	the page goes as one that is decommitted, and the other comes. Where the driver does not map that, a
+ *		new page comes with the contents of the other
+ *
+ * Blocks that were sealed before are read and get mappings more, but nothing that lies at their addresses changes, so
+ * that kernels may go on reading them. What leaves another way than by its own decommit or free is nothing.
+ *
+ * Unsealed, a block has pages of its own again: a block beside it holds the pages while it changes, and their contents
+ * are copied from there.
+ */
+#include "cache/dedup.h"
+
+#include "base/error.h"
+#include "cache/plan.h"
+#include "cache/seal.h"
+#include "cache/tag/tag.h"
+#include "share/alike.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+#define BATCH GLK_LIKENESS_PAGES
+
+struct dedup {
+	struct glk_cache *cache;
+	struct glk_likeness *look;
+	struct glk_arena *arena; /* of the block */
+	struct glk_extent *e;
+	uint64_t addr, size;
+	uint32_t on; /* the stream */
+	struct CUstream_st *stream;
+	uint64_t parts, part; /* of all that is looked at; bytes of one */
+	bool every;	      /* not blocks that are sealed alone */
+	uint64_t *
+		source; /* of each slot of the block an address with the same number; 0: none */
+	struct glake_sealed did;
+};
+
+static uint64_t slot_bytes(const struct dedup *d)
+{
+	return glk_slot_bytes(&d->arena->map);
+}
+
+static uint32_t slot_at(
+	const struct glk_map *map, const struct glk_extent *e, uint64_t addr)
+{
+	return glk_slot_of(map, e->offset + (addr - glk_load_relaxed(&e->addr)));
+}
+
+static bool is_final(const struct glk_cache *cache, const struct glk_extent *e)
+{
+	return glk_part_is_elastic(cache, e) && glk_part_at(cache, e)->final;
+}
+
+/* A page of the GPU, of one slot, on which the block stands, all of it. */
+static bool is_page(const struct glk_map *map, const struct glk_extent *e, uint32_t slot)
+{
+	uint64_t end = (uint64_t)(slot + 1) << map->shift;
+
+	return !glk_part_gone(map, e, slot) && !glk_bit_get(map->wide, slot) &&
+		!glk_map_is_host(map, map->page[slot]) &&
+		end <= e->offset + glk_extent_asked(e);
+}
+
+/* Whether a sealed page is read at another slot already. */
+static bool is_again(const struct glk_map *map, uint32_t slot)
+{
+	uint32_t at;
+
+	if (!glk_is_sealed(map, slot))
+		return false;
+	at = glk_map_page(map, map->page[slot])->first_alias;
+	while (!glk_is_sealed(map, at))
+		at = map->alias[at];
+	return at != slot;
+}
+
+/* ---- What is looked at ---- */
+
+static int hash(struct dedup *d, uint64_t addr, uint64_t bytes)
+{
+	struct glk_cache *cache = d->cache;
+	int err;
+
+	glk_plan_park(cache, false);
+	glk_lock_pause(&cache->lock);
+	err = glk_likeness_hash(d->look, addr, bytes);
+	if (!err)
+		err = glk_likeness_wait(d->look);
+	glk_lock_resume(&cache->lock);
+	glk_plan_unpark(cache, false);
+	return err;
+}
+
+/* Runs of pages of a block that is claimed; without a look they are counted. */
+static int look_at_pages(
+	struct dedup *d, struct glk_arena *arena, struct glk_extent *e, bool own)
+{
+	const struct glk_map *map = &arena->map;
+	struct glk_stretch all = glk_part_all(map, e), s = {1, 0};
+	int err = 0;
+
+	for (uint32_t slot = all.first; slot <= all.last + 1 && !err; slot++) {
+		bool takes = slot <= all.last && is_page(map, e, slot) &&
+			(own || !is_again(map, slot));
+
+		if (takes && s.first > s.last)
+			s.first = slot;
+		if (takes)
+			s.last = slot;
+		if (takes || s.first > s.last)
+			continue;
+		if (d->look)
+			err = hash(d, glk_slot_addr(map, s.first),
+				(uint64_t)(s.last - s.first + 1) << map->shift);
+		else
+			d->parts += ((uint64_t)(s.last - s.first + 1) << map->shift) /
+				d->part;
+		s = (struct glk_stretch){1, 0};
+		glk_plan_step(arena->gpu);
+	}
+	return err;
+}
+
+static int look_at(struct glk_arena *arena, struct glk_extent *e, void *arg)
+{
+	struct dedup *d = arg;
+
+	if (e == d->e || arena->ops->move)
+		return 0;
+	if (glk_part_is_elastic(d->cache, e) ? d->every || is_final(d->cache, e) : false)
+		return look_at_pages(d, arena, e, false);
+	if (!d->every || glk_extent_lacks(e) || glk_beside_placed(&arena->map, e))
+		return 0;
+	if (d->look)
+		return hash(d, glk_load_relaxed(&e->addr), glk_extent_asked(e));
+	d->parts += glk_extent_asked(e) / d->part;
+	return 0;
+}
+
+/* ---- The seal ---- */
+
+static int refuse(const struct glk_arena *arena, const struct glk_extent *e)
+{
+	uint64_t addr = glk_load_relaxed(&e->addr);
+
+	if (!glk_part_is_elastic(arena->gpu, e))
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"the block at 0x%" PRIx64 " is not elastic", addr);
+	if (glk_part_is_out(arena, e))
+		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			"other processes have pages of the block at 0x%" PRIx64, addr);
+	return 0;
+}
+
+static int begin(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
+	const struct glk_asking *how)
+{
+	struct glk_stretch all = glk_part_all(&arena->map, e);
+	struct dedup *d = how->arg;
+	int err = refuse(arena, e);
+
+	(void)on;
+	if (err)
+		return err;
+	d->arena = arena;
+	d->e = e;
+	d->size = glk_extent_asked(e);
+	d->part = glk_slot_bytes(&arena->map);
+	glk_part_at(arena->gpu, e)->final = true;
+	for (uint32_t slot = all.first; slot <= all.last; slot++) {
+		if (glk_is_sealed(&arena->map, slot) &&
+			glk_map_page(&arena->map, arena->map.page[slot])->sealers > 1)
+			d->did.shared += d->part;
+	}
+	return look_at_pages(d, arena, e, true);
+}
+
+static int look_at_own(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
+	const struct glk_asking *how)
+{
+	struct dedup *d = how->arg;
+
+	(void)on;
+	/* it may be another one, where a program frees what it seals */
+	return e == d->e ? look_at_pages(d, arena, e, true) : -ESTALE;
+}
+
+static int each_of_arena(struct dedup *d)
+{
+	int err;
+
+	glk_lock(&d->cache->lock);
+	err = glk_away_each(d->arena, look_at, d);
+	glk_unlock(&d->cache->lock);
+	return err;
+}
+
+/* The block in which an address lies, if pages of it may stand for others; claimed unless it is the block itself. */
+static struct glk_extent *take_source(
+	struct dedup *d, uint64_t addr, struct glk_moving *m)
+{
+	const struct glk_range *range;
+	struct glk_live live;
+
+	if (addr - d->addr < d->size)
+		return d->e;
+	range = glk_cache_range(d->cache, addr);
+	if (!range || glk_arena_of(range) != d->arena ||
+		!glk_lookup_live(range, addr, &live))
+		return NULL;
+	/* who moves it has it: it is another time's */
+	return is_final(d->cache, live.e) && glk_away_take(d->cache, live.e, m) ? live.e
+										: NULL;
+}
+
+static bool may_pair(const struct dedup *d, const struct glk_extent *from,
+	uint64_t source, uint32_t to)
+{
+	const struct glk_map *map = &d->arena->map;
+	uint32_t slot = slot_at(map, from, source);
+
+	return is_page(map, from, slot) && is_page(map, d->e, to) &&
+		map->page[slot] != map->page[to] &&
+		glk_map_page(map, map->page[slot])->aliases < GLK_SEALERS_MAX - BATCH;
+}
+
+static int compare(struct dedup *d, struct glk_alike_pair *pairs, uint32_t count)
+{
+	int err;
+
+	glk_plan_park(d->cache, false);
+	glk_lock_pause(&d->cache->lock);
+	err = glk_likeness_compare(d->look, pairs, count, slot_bytes(d));
+	glk_lock_resume(&d->cache->lock);
+	glk_plan_unpark(d->cache, false);
+	return err;
+}
+
+static int copy(struct dedup *d, uint64_t to, uint64_t from, uint64_t bytes)
+{
+	struct glk_drv *drv = d->cache->drv;
+	int err;
+
+	glk_lock_pause(&d->cache->lock);
+	err = drv->ops->copy(drv, to, from, bytes, d->stream);
+	glk_lock_resume(&d->cache->lock);
+	return err;
+}
+
+static struct glk_portion portion_of(
+	const struct dedup *d, const struct glk_extent *e, uint32_t slot, uint32_t count)
+{
+	return (struct glk_portion){((uint64_t)slot << d->arena->map.shift) - e->offset,
+		(uint64_t)count << d->arena->map.shift};
+}
+
+/* A run of slots of the block stands on sealed pages, in the place of none. */
+static int stand(struct dedup *d, struct glk_extent *e, uint32_t slot,
+	const uint32_t *pages, uint32_t count)
+{
+	uint32_t none[2] = {0, 0};
+	int err = glk_seal_stand(d->arena, e, slot, pages, count);
+
+	if (err)
+		return err;
+	glk_part_arrive(
+		d->arena, e, (struct glk_stretch){slot, slot + count - 1}, 0, none);
+	glk_seal_count(d->arena, e, (uint64_t)count << d->arena->map.shift);
+	return 0;
+}
+
+/* New pages with the contents of others. */
+static int refill(struct dedup *d, uint32_t slot, const struct glk_alike_pair *pairs,
+	uint32_t count)
+{
+	struct glk_portion portion = portion_of(d, d->e, slot, count);
+	uint64_t wants;
+	int err = glk_elastic_come(d->arena, d->e, d->on, &portion, 1, &wants);
+
+	for (uint32_t i = 0; i < count && !err; i++)
+		err = copy(d, pairs[i].b, pairs[i].a, slot_bytes(d));
+	if (err)
+		glk_error(-EIO, GLAKE_ERROR_DRIVER,
+			"the driver maps neither page at 0x%" PRIx64
+			" on any more: what lay there is lost",
+			pairs[0].b);
+	return err ? -EIO : 0;
+}
+
+/* Pages of a run are equal to others, of one block. */
+static int exchange(struct dedup *d, struct glk_extent *from,
+	const struct glk_alike_pair *pairs, uint32_t count)
+{
+	const struct glk_map *map = &d->arena->map;
+	uint32_t to = slot_at(map, d->e, pairs[0].b), pages[BATCH];
+	struct glk_portion portion = portion_of(d, d->e, to, count);
+	int err;
+
+	for (uint32_t i = 0; i < count; i++) {
+		uint32_t slot = slot_at(map, from, pairs[i].a);
+
+		pages[i] = map->page[slot];
+		if (glk_seal_page(d->arena, from, slot))
+			glk_seal_promise(d->arena, slot, 1);
+	}
+	glk_elastic_go(d->arena, d->e, d->on, &portion, 1);
+	err = stand(d, d->e, to, pages, count);
+	if (err)
+		return refill(d, to, pairs, count) ? -EIO : err;
+	d->did.saved += (uint64_t)count << map->shift;
+	return 0;
+}
+
+/* Runs of pairs that are next to each other in the block, and of which every byte is equal. */
+static int exchange_equal(struct dedup *d, struct glk_extent *from,
+	const struct glk_alike_pair *pairs, uint32_t count)
+{
+	uint32_t first = 0;
+	int err = 0;
+
+	for (uint32_t i = 0; i <= count && !err; i++) {
+		if (i < count && !pairs[i].differ)
+			continue;
+		d->did.differ += i < count;
+		if (i > first)
+			err = exchange(d, from, pairs + first, i - first);
+		first = i + 1;
+	}
+	return err;
+}
+
+/* From a slot of the block on, as many as have their sources in one block; how far it came. */
+static int exchange_some(struct dedup *d, uint64_t i, uint64_t slots, uint64_t *ret_next)
+{
+	uint32_t first = slot_at(&d->arena->map, d->e, d->addr), count = 0;
+	uint64_t base, size, bytes = slot_bytes(d), before = d->did.saved;
+	struct glk_alike_pair pairs[BATCH];
+	struct glk_extent *from;
+	struct glk_moving m;
+	int err;
+
+	*ret_next = i + 1;
+	from = take_source(d, d->source[i], &m);
+	if (!from) {
+		d->did.left += bytes;
+		return 0;
+	}
+	base = glk_load_relaxed(&from->addr);
+	size = glk_extent_asked(from);
+	while (i < slots && count < BATCH && d->source[i] - base < size &&
+		may_pair(d, from, d->source[i], first + (uint32_t)i)) {
+		pairs[count++] =
+			(struct glk_alike_pair){d->source[i], d->addr + i * bytes, 0};
+		i++;
+	}
+	err = count ? compare(d, pairs, count) : 0;
+	if (!err)
+		err = exchange_equal(d, from, pairs, count);
+	if (count)
+		*ret_next = i;
+	else
+		d->did.left += bytes;
+	if (from != d->e)
+		glk_away_let_go(d->cache, from, &m);
+	if (count)
+		d->did.left += count * bytes - (d->did.saved - before);
+	return err;
+}
+
+static int exchange_all(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
+	const struct glk_asking *how)
+{
+	struct dedup *d = how->arg;
+	uint64_t slots = d->size / slot_bytes(d);
+	int err = 0;
+
+	if (e != d->e)
+		return -ESTALE;
+	d->on = on;
+	for (uint64_t i = 0, next; i < slots && !err; i = next) {
+		next = i + 1;
+		if (d->source[i])
+			err = exchange_some(d, i, slots, &next);
+		glk_plan_step(arena->gpu);
+	}
+	glk_away_mark(arena->gpu, e, on);
+	glk_part_settle(arena, e, on, err);
+	return err;
+}
+
+static int pair(struct dedup *d)
+{
+	uint64_t slots = d->size / slot_bytes(d);
+	const struct glk_alike_pair *pairs;
+	uint64_t count = glk_likeness_pair(d->look, &pairs);
+
+	d->did.looked = glk_likeness_looked(d->look);
+	if (!slots)
+		return 0;
+	d->source = glk_region_new(slots * sizeof(*d->source));
+	if (!d->source)
+		return -ENOMEM;
+	for (uint64_t i = 0; i < count; i++) {
+		if (pairs[i].b - d->addr < slots * slot_bytes(d))
+			d->source[(pairs[i].b - d->addr) / slot_bytes(d)] = pairs[i].a;
+	}
+	return 0;
+}
+
+int glk_cache_seal(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
+	uint64_t rate, struct glake_sealed *ret)
+{
+	struct dedup d = {.cache = cache, .addr = addr, .stream = stream, .did = *ret};
+	struct glk_asking how = {.fn = begin, .takes = true, .arg = &d};
+	int err = glk_asked(cache, addr, stream, &how);
+
+	/* what writes it has finished before it is read on another stream */
+	if (!err)
+		err = cache->drv->ops->stream_sync(cache->drv, cache->device, stream);
+	if (!err)
+		err = each_of_arena(&d);
+	if (!err && d.parts)
+		err = glk_likeness_new(
+			cache->drv, cache->device, d.parts, d.part, rate, &d.look);
+	if (err || !d.look)
+		return err;
+	err = each_of_arena(&d);
+	how.fn = look_at_own;
+	if (!err)
+		err = glk_asked(cache, addr, stream, &how);
+	if (!err)
+		err = pair(&d);
+	how.fn = exchange_all;
+	if (!err && d.source)
+		err = glk_asked(cache, addr, stream, &how);
+	if (d.source)
+		glk_region_free(d.source, d.size / slot_bytes(&d) * sizeof(*d.source));
+	glk_likeness_free(d.look);
+	*ret = d.did;
+	return err == -ESTALE
+		? glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			  "the block at 0x%" PRIx64 " was freed meanwhile", addr)
+		: err;
+}
+
+/* ---- Pages of its own ---- */
+
+struct unseal {
+	struct dedup d;
+	uint64_t beside; /* a block that has the pages meanwhile */
+};
+
+static int own_run(struct unseal *u, struct glk_extent *t, uint32_t slot, uint32_t count)
+{
+	struct dedup *d = &u->d;
+	const struct glk_map *map = &d->arena->map;
+	struct glk_portion portion = portion_of(d, d->e, slot, count), all = {0};
+	uint32_t pages[BATCH], at = glk_extent_first(map, t);
+	uint64_t wants;
+	int err;
+
+	for (uint32_t i = 0; i < count; i++)
+		pages[i] = map->page[slot + i];
+	err = stand(d, t, at, pages, count);
+	if (err)
+		return err;
+	glk_elastic_go(d->arena, d->e, d->on, &portion, 1);
+	err = glk_elastic_come(d->arena, d->e, d->on, &portion, 1, &wants);
+	if (!err) {
+		err = copy(d, glk_slot_addr(map, slot), glk_slot_addr(map, at),
+			(uint64_t)count << map->shift);
+		if (err)
+			glk_elastic_go(d->arena, d->e, d->on, &portion, 1);
+	}
+	if (err && stand(d, d->e, slot, pages, count))
+		err = glk_error(-EIO, GLAKE_ERROR_DRIVER,
+			"the driver maps neither page at 0x%" PRIx64
+			" on any more: what lay there is lost",
+			glk_slot_addr(map, slot));
+	all = portion_of(d, t, at, count);
+	glk_elastic_go(d->arena, t, d->on, &all, 1);
+	return err;
+}
+
+static int own(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
+	const struct glk_asking *how)
+{
+	struct unseal *u = how->arg;
+	const struct glk_map *map = &arena->map;
+	struct glk_stretch all = glk_part_all(map, e);
+	struct glk_arena *same;
+	struct glk_extent *t;
+	struct glk_moving m;
+	int err = 0;
+
+	t = glk_away_find(arena->gpu, u->beside, &same);
+	if (!t || !glk_away_take(arena->gpu, t, &m))
+		return -EBUSY;
+	u->d.on = on;
+	for (uint32_t slot = all.first, end; slot <= all.last && !err; slot = end) {
+		end = slot + 1;
+		if (!glk_is_sealed(map, slot))
+			continue;
+		while (end <= all.last && end - slot < BATCH && glk_is_sealed(map, end))
+			end++;
+		err = own_run(u, t, slot, end - slot);
+		glk_plan_step(arena->gpu);
+	}
+	glk_away_mark(arena->gpu, e, on);
+	glk_away_mark(arena->gpu, t, on);
+	glk_part_settle(arena, t, on, err);
+	glk_part_settle(arena, e, on, err);
+	if (!err)
+		glk_part_at(arena->gpu, e)->final = false;
+	glk_away_let_go(arena->gpu, t, &m);
+	return err;
+}
+
+static int begin_own(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
+	const struct glk_asking *how)
+{
+	struct unseal *u = how->arg;
+	int err = refuse(arena, e);
+
+	(void)on;
+	if (err)
+		return err;
+	if (!is_final(arena->gpu, e))
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"the block at 0x%" PRIx64 " is not sealed", u->d.addr);
+	if (glk_extent_lacks(e) && glk_part_at(arena->gpu, e)->away)
+		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			"the block at 0x%" PRIx64 " is away, or a part of it", u->d.addr);
+	u->d.arena = arena;
+	u->d.e = e;
+	return glk_elastic_beside(arena, on, u->d.stream, BATCH, &u->beside);
+}
+
+int glk_cache_unseal(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
+{
+	struct unseal u = {.d = {.cache = cache, .addr = addr, .stream = stream}};
+	struct glk_asking how = {.fn = begin_own, .takes = true, .arg = &u};
+	int err = glk_asked(cache, addr, stream, &how), failed;
+
+	if (err)
+		return err;
+	how.fn = own;
+	err = glk_asked(cache, addr, stream, &how);
+	failed = glk_cache_free(cache, u.beside, stream);
+	return err ? err : failed;
+}
+
+/* ---- A report ---- */
+
+int glk_cache_likeness(
+	struct glk_cache *cache, size_t grain, uint64_t rate, struct glake_likeness *ret)
+{
+	struct dedup d = {.cache = cache, .part = grain, .every = true};
+	const struct glk_alike_pair *pairs;
+	int err;
+
+	ret->looked = ret->equal = ret->differ = 0;
+	err = glk_away_start(cache);
+	if (err)
+		return err;
+	glk_turn_begin(cache);
+	err = glk_suspended(cache);
+	if (!err)
+		err = glk_away_everywhere(cache, look_at, &d);
+	glk_turn_end(cache);
+	if (!err && d.parts)
+		err = glk_likeness_new(
+			cache->drv, cache->device, d.parts, grain, rate, &d.look);
+	if (err || !d.look)
+		return err;
+	glk_turn_begin(cache);
+	err = glk_suspended(cache);
+	if (!err)
+		err = glk_away_everywhere(cache, look_at, &d);
+	glk_turn_end(cache);
+	if (!err) {
+		ret->looked = glk_likeness_looked(d.look);
+		ret->equal = glk_likeness_pair(d.look, &pairs) * grain;
+	}
+	glk_likeness_free(d.look);
+	return err;
+}
