@@ -92,23 +92,34 @@ static bool is_used(const struct glk_books *books, unsigned number)
 	return used;
 }
 
+/* A place for one more; as many as there are: there is none. Of names that nobody uses any more the first goes. */
+static unsigned place_for_gpu(struct glk_books *books)
+{
+	unsigned i = 0;
+
+	if (books->gpus < GLK_BOOKS_GPUS)
+		return books->gpus++;
+	while (i < GLK_BOOKS_GPUS && is_used(books, i))
+		i++;
+	return i;
+}
+
 int glk_books_gpu(struct glk_books *books, const char *name, uint64_t total)
 {
-	struct gpu *gpu;
+	unsigned i = 0;
 
-	for (unsigned i = 0; i < books->gpus; i++) {
-		if (strcmp(books->gpu[i].name, name))
-			continue;
-		if (!is_used(books, i))
-			books->gpu[i].total = total;
-		return (int)i;
+	while (i < books->gpus && strcmp(books->gpu[i].name, name))
+		i++;
+	if (i == books->gpus) {
+		i = place_for_gpu(books);
+		if (i == GLK_BOOKS_GPUS)
+			return -ENOSPC;
+		books->gpu[i] = (struct gpu){.total = total};
+		snprintf(books->gpu[i].name, sizeof(books->gpu[i].name), "%s", name);
 	}
-	if (books->gpus == GLK_BOOKS_GPUS)
-		return -ENOSPC;
-	gpu = &books->gpu[books->gpus];
-	snprintf(gpu->name, sizeof(gpu->name), "%s", name);
-	gpu->total = total;
-	return (int)books->gpus++;
+	if (!is_used(books, i))
+		books->gpu[i].total = total;
+	return (int)i;
 }
 
 const char *glk_books_gpu_name(const struct glk_books *books, unsigned gpu)

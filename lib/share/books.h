@@ -51,7 +51,8 @@ struct glk_books_deeds {
 struct glk_books *glk_books_new(const struct glk_books_deeds *deeds);
 void glk_books_free(struct glk_books *books);
 
-/* The GPU of a name, with so many bytes to give if nobody has it. -ENOSPC: there are GLK_BOOKS_GPUS. */
+/* The GPU of a name, with so many bytes to give if nobody has it. It is used while a client has rules for it or holds
+ * something of it; a name that is not may be forgotten for another. -ENOSPC: there are GLK_BOOKS_GPUS in use. */
 int glk_books_gpu(struct glk_books *books, const char *name, uint64_t total);
 const char *glk_books_gpu_name(const struct glk_books *books, unsigned gpu);
 unsigned glk_books_gpus(const struct glk_books *books);

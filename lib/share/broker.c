@@ -72,6 +72,7 @@ struct broker {
 	int spare; /* given up to accept one more, who is told by the end of his connection that there is no room */
 	char path[PATH_MAX]; /* "": it is another's */
 	struct stat made;    /* there */
+	uint64_t turned;     /* clients, since one was taken */
 	bool ends, trouble;
 	int64_t died; /* when a process ended that held memory */
 	uint32_t last, nameless;
@@ -244,7 +245,9 @@ static void turn_away(struct broker *b)
 	if (fd >= 0)
 		close(fd);
 	b->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	glk_warn("a client was turned away: no descriptor is left");
+	/* who comes again and again fills no log */
+	if (!b->turned++)
+		glk_warn("a client was turned away: no descriptor is left");
 }
 
 /* A user who is not the broker's own leaves room for others. */
@@ -275,6 +278,9 @@ static void greet(struct broker *b)
 		turn_away(b);
 	if (fd < 0)
 		return;
+	if (b->turned > 1)
+		glk_warn("%" PRIu64 " clients were turned away until now", b->turned);
+	b->turned = 0;
 	while (id <= b->last && b->peer[id].lives)
 		id++;
 	if (id > GLK_BOOKS_CLIENTS || glk_wire_peer(fd, &who) ||
@@ -308,6 +314,24 @@ static uint64_t part_of(size_t share, uint64_t whole)
 	return bytes < whole ? bytes : whole;
 }
 
+/* Names of GPUs are what clients say: those of a user who is not the broker's own are so many at most. */
+static bool may_name(
+	const struct broker *b, const struct peer *p, uint32_t before, unsigned number)
+{
+	uint64_t names = UINT64_C(1) << number;
+
+	for (uint32_t id = 1; id <= b->last; id++) {
+		const struct peer *other = &b->peer[id];
+		uint32_t gpus = other == p ? before : other->client ? other->gpus : 0;
+
+		for (uint32_t i = 0; other->who.uid == p->who.uid && i < gpus; i++)
+			names |= UINT64_C(1) << other->gpu[i];
+	}
+	return __builtin_popcountll(names) <= GLK_BOOKS_GPUS / GLK_BROKER_USERS;
+}
+
+_Static_assert(GLK_BOOKS_GPUS <= 64, "a bit for each");
+
 /* A GPU, and what it holds of it. */
 static int take_gpu(struct broker *b, struct peer *p, uint32_t i,
 	const struct glk_broker_hello_gpu *gpu)
@@ -319,7 +343,11 @@ static int take_gpu(struct broker *b, struct peer *p, uint32_t i,
 	number = glk_books_gpu(b->books, name, part_of(b->options->total, gpu->memory));
 	if (number < 0)
 		return number;
+	if (is_guest(p->who.uid) && !may_name(b, p, i, (unsigned)number))
+		return -ENOSPC;
 	p->gpu[i] = (uint8_t)number;
+	/* until all of the client is known: it uses the GPU */
+	glk_books_rules(b->books, p->client, (unsigned)number, 0, UINT64_MAX);
 	if (gpu->held)
 		glk_books_holds(b->books, p->client, (unsigned)number,
 			gpu->held < gpu->memory ? gpu->held : gpu->memory);

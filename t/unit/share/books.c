@@ -240,7 +240,7 @@ static void test_guarantees(void)
 
 static void test_announced(void)
 {
-	uint32_t a, b;
+	uint32_t a, b, last;
 
 	open_books(1000);
 	a = come(0, BIG * 2);
@@ -270,7 +270,17 @@ static void test_announced(void)
 		snprintf(name, sizeof(name), "%d", i);
 		glk_books_gpu(books, name, 5);
 	}
-	is_int(glk_books_gpu(books, "one more", 5), -ENOSPC, "there is an end to them");
+	is_int(glk_books_gpu(books, "one more", 5), 1,
+		"a name that nobody uses makes way for another");
+	is_int((int64_t)glk_books_gpu_get(books, 1).total, 5, "with its own bytes");
+	is_int(glk_books_gpu(books, "GPU-a", 5), 0, "one that is used does not");
+	last = glk_books_join(books);
+	for (unsigned i = 0; i < GLK_BOOKS_GPUS; i++)
+		glk_books_rules(books, last, i, 0, 1);
+	is_int(glk_books_gpu(books, "two more", 5), -ENOSPC,
+		"there is an end to those in use");
+	glk_books_leave(books, last, 0);
+	is_int(glk_books_gpu(books, "two more", 5), 1, "until their clients go");
 	for (uint32_t c = 1; c < GLK_BOOKS_CLIENTS; c++)
 		glk_books_join(books);
 	is_int(glk_books_join(books), 0, "and to clients");
