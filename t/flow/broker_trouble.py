@@ -4,6 +4,7 @@ A broker that ends, comes back, stands still or is of another version, and clien
 nonsense or are of another user: what is promised for each, and nothing lost.
 """
 import contextlib
+import json
 import os
 import resource
 import signal
@@ -18,8 +19,8 @@ from tap import done, equal, has, ok, skip, start, until
 
 NONE, HERE, AWAY, ALONE = range(4)
 MAGIC, VERSION = 0x464b4c47, 1
-HELLO, WELCOME, REFUSED, WANT, GRANTED, GIVE, PUT, LIST, TEXT = \
-    0x100, 0x101, 0x102, 0x103, 0x104, 0x105, 0x108, 0x10e, 0x10f
+HELLO, WELCOME, REFUSED, WANT, GRANTED, GIVE, PUT, BYE, LIST, TEXT = \
+    0x100, 0x101, 0x102, 0x103, 0x104, 0x105, 0x108, 0x10d, 0x10e, 0x10f
 MIB = 1 << 20
 CLIENTS = 1024  # of a user who is not the broker's
 WAITS = 512  # of a client
@@ -142,15 +143,17 @@ def check_nonsense(broker):
 class Speaker:
     """A client that this test speaks for; `answer`: the kind of the one to its HELLO, None for none."""
 
-    def __init__(self, broker, number, held=0, memory=1 << 30, name=b"speaker", patient=True):
+    def __init__(self, broker, number, held=0, memory=1 << 30, name=b"speaker", patient=True,
+                 gpus=(b"GPU-other",)):
         self.conn = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.conn.settimeout(200)
         self.conn.connect(broker.path)
         self.bell, bell = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with bell, contextlib.nullcontext() if patient else contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.answer = None
-            self.say(HELLO, struct.pack("=IIQII32s", 1, 1, number, 0, 0, name) +
-                     struct.pack("=48sQQQQ", b"GPU-other", memory, held, 0, 0) + bytes(80 * 63), bell)
+            self.say(HELLO, struct.pack("=IIQII32s", 1, len(gpus), number, 0, 0, name) +
+                     b"".join(struct.pack("=48sQQQQ", gpu, memory, held, 0, 0) for gpu in gpus) +
+                     bytes(80 * (64 - len(gpus))), bell)
             self.answer = self.hear()
 
     def say(self, kind, body, *sockets):
@@ -159,6 +162,12 @@ class Speaker:
     def hear(self):
         said = self.conn.recv(10000)
         return struct.unpack_from("=I", said, 8)[0] if said else None
+
+    def leave(self):
+        """With all that it held."""
+        if self.answer == WELCOME:
+            self.say(BYE, b"")
+        self.close()
 
     def close(self):
         self.conn.close()
@@ -254,6 +263,36 @@ def check_crowd(broker):
     equal(answer_of(broker, CLIENTS + 2), WELCOME, "and leaves room for others")
     for one in crowd:
         one.close()
+
+
+def check_names(broker):
+    """GPUs that another user invents."""
+    def invented(first, count):
+        return [b"GPU-%d" % i for i in range(first, first + count)]
+
+    os.seteuid(65531)
+    many = Speaker(broker, 1, gpus=invented(0, 64))
+    some = [Speaker(broker, 2 + i, gpus=invented(8 * i, 8)) for i in range(2)]
+    more = Speaker(broker, 4, gpus=invented(16, 1))
+    same = Speaker(broker, 5, gpus=invented(0, 16))
+    os.seteuid(0)
+    equal((many.answer, more.answer), (REFUSED, REFUSED), "another user names 16 GPUs and no more")
+    equal([one.answer for one in (*some, same)], [WELCOME] * 3, "which may be named again")
+    for one in (many, more, same, *some):
+        one.leave()
+    answers = set()
+    for turn in range(8):
+        os.seteuid(65531)
+        one = Speaker(broker, 10 + turn, name=b"inventor", gpus=invented(100 + 16 * turn, 16))
+        os.seteuid(0)
+        answers.add(one.answer)
+        one.leave()
+        until(lambda: not [client for gpu in json.loads(broker.tool("--json").stdout)["gpus"] for client in gpu["clients"]
+                           if client["name"] == "inventor"])
+    equal(answers, {WELCOME}, "names that nobody uses are forgotten for others")
+    own = Speaker(broker, 30, gpus=invented(1000, 40))
+    equal(own.answer, WELCOME, "and the broker's own user has as many as there is room for")
+    own.leave()
 
 
 def check_line(broker):
@@ -362,6 +401,7 @@ def check_users():
             nobody.end()
             check_crowd(broker)
             check_line(broker)
+            check_names(broker)
 
 
 def check_killed_in_line(broker):
