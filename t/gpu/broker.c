@@ -96,10 +96,39 @@ static int one(const struct order *o, int i)
 	}
 }
 
+/* What the driver's calls took since, and what a question without an answer takes. */
+static void note_calls(const struct order *o, const struct glake_driver_stats *since)
+{
+	struct glake_driver_stats d = {.sz = sizeof(d)};
+	double begin = now_s();
+	char key[48];
+	size_t size;
+	void *ptr;
+
+	for (int i = o->block; i < o->block + o->count; i++) {
+		snprintf(key, sizeof(key), "%s%d", o->key, i - o->block);
+		glake_attach(ctx, 0, key, o->serial + 1, 0, &size, &ptr);
+	}
+	tap_note("  the broker's part: %.2f ms", (now_s() - begin) * 1e3);
+	glake_driver_stats_get(ctx, &d);
+	for (int i = 0; i < GLAKE_CALL_COUNT; i++) {
+		if (d.calls[i] > since->calls[i])
+			tap_note("  %llu x %s: %.2f ms",
+				(unsigned long long)(d.calls[i] - since->calls[i]),
+				glake_call_name(i),
+				(double)(d.ns[i] - since->ns[i]) / 1e6);
+	}
+}
+
 static struct report obey(const struct order *o)
 {
+	struct glake_driver_stats since = {.sz = sizeof(since)};
 	struct report r = {0};
-	double begin = now_s();
+	double begin;
+
+	if (o->deed == ATTACH)
+		glake_driver_stats_get(ctx, &since);
+	begin = now_s();
 
 	if (o->deed == OPEN)
 		r.err = open_context();
@@ -110,6 +139,8 @@ static struct report obey(const struct order *o)
 	for (int i = o->block; !r.err && i < o->block + o->count; i++)
 		r.err = one(o, i);
 	r.seconds = now_s() - begin;
+	if (o->deed == ATTACH)
+		note_calls(o, &since);
 	if (r.err)
 		gpu_why();
 	return r;
