@@ -37,12 +37,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define LATE_NS	 INT64_C(1000000000)
-#define HELLO_NS INT64_C(5000000000) /* that one has to say who it is */
-#define EVENTS	 64
-#define HOLDERS	 4			/* that a refusal names */
-#define WAIT_NS	 INT64_C(3600000000000) /* as share.wait: that one may wait at most */
-#define WAITERS	 16 /* clients that fill all places for those who wait */
+#define LATE_NS INT64_C(1000000000)
+/* For which the clients of a broker that has ended may be on their way to the next; the slowest look for it once a second. */
+#define COME_BACK_NS INT64_C(5000000000)
+#define HELLO_NS     INT64_C(5000000000) /* that one has to say who it is */
+#define EVENTS	     64
+#define HOLDERS	     4			    /* that a refusal names */
+#define WAIT_NS	     INT64_C(3600000000000) /* as share.wait: that one may wait at most */
+#define WAITERS	     16 /* clients that fill all places for those who wait */
 /* Bytes of a GPU, so that no sum over all clients or names runs over. */
 #define MEMORY_MAX (UINT64_C(1) << 48)
 
@@ -75,6 +77,7 @@ struct broker {
 	uint64_t turned;     /* clients, since one was taken */
 	bool ends, trouble;
 	int64_t died; /* when a process ended that held memory */
+	int64_t began;
 	uint32_t last, nameless;
 	uint32_t owner[GLK_BOOKS_CLIENTS + 1]; /* the peer of a client */
 	struct peer peer[GLK_BOOKS_CLIENTS + 1];
@@ -388,8 +391,10 @@ static void forget_former(struct broker *b, struct peer *p, uint64_t self, int64
 		struct peer *former = &b->peer[id];
 
 		if (former != p && former->lives && former->client &&
-			former->self == self && former->who.uid == p->who.uid)
+			former->self == self && former->who.uid == p->who.uid) {
+			glk_shelf_follow(b->shelf, former->client, p->client);
 			drop(b, former, now);
+		}
 	}
 }
 
@@ -528,7 +533,7 @@ static void take_item(
 	struct broker *b, struct peer *p, struct glk_wire_frame *frame, int64_t now)
 {
 	const struct glk_broker_item *said = (const void *)frame->body;
-	bool put = frame->kind == GLK_BROKER_PUT;
+	bool put = frame->kind == GLK_BROKER_PUT, claims, later;
 	struct glk_broker_item found;
 	struct glk_shelf_item item;
 	int err = 0;
@@ -562,8 +567,12 @@ static void take_item(
 			now);
 		frame->count = err != 0;
 	} else if (frame->kind == GLK_BROKER_GET) {
-		err = glk_shelf_get(b->shelf, p->client, &item,
-			said->flags & GLK_BROKER_CLAIM, &item);
+		claims = said->flags & GLK_BROKER_CLAIM;
+		/* who was to put it may be on his way here */
+		later = claims && said->flags & GLK_BROKER_AGAIN &&
+			now - b->began < COME_BACK_NS;
+		err = glk_shelf_get(b->shelf, p->client, &item, claims && !later, &item);
+		err = err == -ENOENT && later ? -EAGAIN : err;
 	} else {
 		glk_shelf_end(b->shelf, p->client, &item, now);
 	}
@@ -923,7 +932,8 @@ int glk_broker_run(const struct glk_broker_options *options)
 	if (err)
 		glk_err("the broker cannot begin at %s: %s", b->path,
 			*why ? why : strerror(-err));
-	else
+	b->began = glk_clock_ns();
+	if (!err)
 		serve(b);
 	if (!err && *b->path && is_own(b))
 		unlink(b->path);

@@ -93,7 +93,7 @@ struct glk_broker_bytes { /* GRANTED, GIVE, ASK, TOLD */
 #define GLK_BROKER_KEY 192
 
 /* Of PUT: its page is part of what the client holds; it was there before, at another broker. Of GET: the client will put
- * it if it is not there. */
+ * it if it is not there; another broker, or an earlier connection, said that somebody else would. */
 #define GLK_BROKER_MINE	 1u
 #define GLK_BROKER_AGAIN 2u
 #define GLK_BROKER_CLAIM 4u

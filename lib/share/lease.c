@@ -26,6 +26,7 @@
 #include "base/conf.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/slab.h"
 #include "base/thread.h"
 
 #include <errno.h>
@@ -49,6 +50,18 @@
 /* Times that one question is asked, of brokers that end meanwhile. */
 #define TRIES 8
 
+/*
+ * A name about which a broker said what the next one does not know. Contents are loaded once though a broker ends, or a
+ * connection: who was to load them claims them again as soon as it is back, and who was told to come again says so, and
+ * does not get the claim before the other had time to come (broker.c).
+ */
+struct name {
+	struct name *next;
+	struct glk_broker_item item;
+	uint64_t turn; /* of the connection over which it was first said */
+	enum { CLAIMED, AWAITED, GIVEN_UP /* while the broker was away */ } is;
+};
+
 struct glk_lessee {
 	struct glk_leave leave; /* the first */
 	struct glk_pool *pool;
@@ -69,6 +82,7 @@ struct glk_lessee {
 	bool runs;
 	struct glk_wire_frame frame;
 	struct glk_shared *shared; /* what is published or attached */
+	struct name *names;
 	struct {
 		uint64_t leased, least, most;
 		uint64_t asked, given, refused,
@@ -214,6 +228,109 @@ static int take_welcome(struct glk_lessee *l)
 	return 0;
 }
 
+static struct name **find_name(struct glk_lessee *l, const struct glk_broker_item *item)
+{
+	struct name **link = &l->names;
+
+	while (*link &&
+		((*link)->item.gpu != item->gpu || strcmp((*link)->item.key, item->key)))
+		link = &(*link)->next;
+	return link;
+}
+
+static void drop_name(struct name **link)
+{
+	struct name *n = *link;
+
+	if (!n)
+		return;
+	*link = n->next;
+	glk_region_free(n, sizeof(*n));
+}
+
+/* One that cannot be remembered is as it was without. */
+static void keep_name(struct glk_lessee *l, const struct glk_broker_item *item, int is)
+{
+	struct name *n = *find_name(l, item);
+
+	if (!n) {
+		n = glk_region_new(sizeof(*n));
+		if (!n)
+			return;
+		*n = (struct name){
+			.next = l->names, .item = *item, .turn = l->turn, .is = AWAITED};
+		n->item.flags = GLK_BROKER_CLAIM;
+		l->names = n;
+	}
+	if (n->is != AWAITED || is != AWAITED)
+		n->turn = l->turn;
+	n->is = is;
+}
+
+/* Of a claim that the broker refused. */
+static int refusal_of(const struct glk_wire_frame *frame)
+{
+	const struct glk_broker_refused *refused = (const void *)frame->body;
+
+	return frame->kind == GLK_BROKER_REFUSED && frame->length == sizeof(*refused)
+		? refused->err
+		: 0;
+}
+
+/* After a question about a name; `away`: it has no answer. */
+static void note_name(struct glk_lessee *l, uint32_t kind,
+	const struct glk_broker_item *item, const struct glk_wire_frame *frame, bool away)
+{
+	struct name **link = find_name(l, item);
+	int err = away ? 0 : refusal_of(frame);
+
+	if (kind == GLK_BROKER_GET && !(item->flags & GLK_BROKER_CLAIM))
+		return;
+	if (away) {
+		if (kind == GLK_BROKER_END && *link && (*link)->is == CLAIMED)
+			(*link)->is = GIVEN_UP;
+	} else if (kind == GLK_BROKER_GET && (err == -ENOENT || err == -EAGAIN)) {
+		keep_name(l, item, err == -ENOENT ? CLAIMED : AWAITED);
+	} else if (!err) {
+		drop_name(link);
+	}
+}
+
+/* Claims of before; what somebody else has by now is no claim any more. */
+static void claim_again(struct glk_lessee *l)
+{
+	struct name **link = &l->names;
+
+	while (*link && l->here) {
+		struct name *n = *link;
+		bool gives_up = n->is == GIVEN_UP;
+
+		if (n->is == AWAITED) {
+			link = &n->next;
+			continue;
+		}
+		if (say(l, gives_up ? GLK_BROKER_END : GLK_BROKER_GET, &n->item,
+			    sizeof(n->item), NULL) ||
+			hear_answer(l, &l->frame))
+			return;
+		glk_wire_frame_close(&l->frame);
+		if (!gives_up && refusal_of(&l->frame) == -ENOENT) {
+			n->turn = l->turn;
+			link = &n->next;
+			continue;
+		}
+		if (!gives_up) {
+			glk_warn("another process has %s by now", n->item.key);
+			if (l->frame.kind == GLK_BROKER_FOUND &&
+				!say(l, GLK_BROKER_END, &n->item, sizeof(n->item),
+					NULL) &&
+				!hear_answer(l, &l->frame))
+				glk_wire_frame_close(&l->frame);
+		}
+		drop_name(link);
+	}
+}
+
 /* What a broker that has ended held for others, the new one holds again. */
 static void put_again(struct glk_lessee *l)
 {
@@ -265,6 +382,7 @@ static int reach(struct glk_lessee *l)
 		goto out;
 	l->here = true;
 	l->turn++;
+	claim_again(l);
 	put_again(l);
 	if (l->said_away)
 		glk_warn("the broker at %s is back", l->path);
@@ -516,12 +634,19 @@ int glk_lessee_item(struct glk_lessee *l, uint32_t kind,
 	const struct glk_broker_item *item, const int *fd, struct glk_wire_frame *frame)
 {
 	uint32_t wanted = kind == GLK_BROKER_GET ? GLK_BROKER_FOUND : GLK_BROKER_DONE;
+	struct glk_broker_item said = *item;
+	const struct name *name;
 	int err;
 
 	glk_lock(&l->lock);
 	err = find(l);
-	if (!err && (say(l, kind, item, sizeof(*item), fd) || hear_answer(l, frame)))
+	name = *find_name(l, item);
+	if (said.flags & GLK_BROKER_CLAIM && name && name->is == AWAITED &&
+		name->turn != l->turn)
+		said.flags |= GLK_BROKER_AGAIN;
+	if (!err && (say(l, kind, &said, sizeof(said), fd) || hear_answer(l, frame)))
 		err = 1;
+	note_name(l, kind, item, frame, err);
 	if (err)
 		err = glk_error(-EAGAIN, GLAKE_ERROR_AGAIN,
 			"the broker at %s is away: %s", l->path, l->why);
@@ -754,6 +879,8 @@ void glk_lessee_free(struct glk_lessee *l)
 	close_marked(&l->conn, &l->conn_mark);
 	close_marked(&l->bell, &l->bell_mark);
 	close_marked(&l->wake, &l->wake_mark);
+	while (l->names)
+		drop_name(&l->names);
 	while (l->shared) {
 		struct glk_shared *s = l->shared;
 

@@ -192,6 +192,14 @@ void glk_shelf_leave(struct glk_shelf *shelf, uint32_t client, int64_t now)
 	}
 }
 
+void glk_shelf_follow(struct glk_shelf *shelf, uint32_t former, uint32_t client)
+{
+	for (uint32_t i = 1; i <= shelf->last; i++) {
+		if (shelf->place[i].lives && shelf->place[i].item.writer == former)
+			shelf->place[i].item.writer = client;
+	}
+}
+
 uint32_t glk_shelf_next(const struct glk_shelf *shelf, unsigned gpu, uint32_t before,
 	struct glk_shelf_item *ret_item)
 {

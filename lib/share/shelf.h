@@ -55,6 +55,8 @@ int glk_shelf_get(struct glk_shelf *shelf, uint32_t client,
 void glk_shelf_end(struct glk_shelf *shelf, uint32_t client,
 	const struct glk_shelf_item *wanted, int64_t now);
 void glk_shelf_leave(struct glk_shelf *shelf, uint32_t client, int64_t now);
+/* Another client is what one was: it will put what that one claimed. */
+void glk_shelf_follow(struct glk_shelf *shelf, uint32_t former, uint32_t client);
 
 /* The next one after `before`, from 0, of a GPU; 0: none. */
 uint32_t glk_shelf_next(const struct glk_shelf *shelf, unsigned gpu, uint32_t before,

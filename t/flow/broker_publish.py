@@ -84,6 +84,36 @@ def check_load_once(broker):
     three.end()
 
 
+def check_load_once_again(broker):
+    """The broker ends while one loads and another waits for that."""
+    def claim(client, name):
+        """As a broker answers that is there."""
+        return until(lambda: said if "is away" not in (said := client.do(f"attach {name} 7 1")) else None)
+
+    one, two, three = (Client(broker, "share.helper=no") for _ in range(3))
+    for client in (one, two, three):
+        client.do("alloc 1")
+    one.do("attach model 7 1")
+    has(two.do("attach model 7 1"), "refused -11", "one waits for another that loads")
+    broker.end()
+    broker.begin()
+    has(claim(two, "model"), "refused -11", "of the next broker it does not get the claim")
+    has(claim(one, "other"), "refused -2", "the other comes back")
+    has(claim(three, "model"), "refused -11", "and has what it claimed")
+    one.do("whole 8")
+    one.do("fill 1 4")
+    equal(one.do("publish 1 model 7"), "0", "which it publishes")
+    equal(two.do("attach model 7 1"), f"1 {8 * MIB}", "so that the others have it")
+    equal(two.do("is 1 4"), "right", "with the contents")
+    broker.end()
+    has(one.do("drop other"), "refused -11", "a claim that is given up while the broker is away")
+    broker.begin()
+    claim(one, "third")
+    has(claim(three, "other"), "refused -2", "is nobody's when it is back")
+    for client in (one, two, three):
+        client.end()
+
+
 def check_unseal(broker):
     one, two = Client(broker), Client(broker, "share.wait=50ms")
     one.do("whole 200")
@@ -145,6 +175,7 @@ def main():
     with Broker() as broker:
         check_once(broker)
         check_load_once(broker)
+        check_load_once_again(broker)
         check_unseal(broker)
         check_restart(broker)
         check_smaller(broker)

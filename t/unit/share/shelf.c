@@ -101,6 +101,27 @@ static uint64_t published(void)
 	return glk_books_gpu_get(books, 0).published;
 }
 
+/* A client whose connection was lost comes again, as another. */
+static void test_follow(void)
+{
+	uint32_t a, b, again;
+
+	begin();
+	a = come(PAGE);
+	b = come(0);
+	is_int(get(a, "k", 0, true), -ENOENT, "one claims a name");
+	again = come(PAGE);
+	glk_shelf_follow(shelf, a, again);
+	go(a);
+	is_int(get(b, "k", 0, true), -EAGAIN, "it is claimed after it came again");
+	is_int(put(b, "k", 0, 1, true, false), -EEXIST, "nobody else puts it");
+	is_int(put(again, "k", 0, 1, true, false), 0, "it does");
+	is_int(get(b, "k", 0, true), 0, "for the others");
+	go(again);
+	go(b);
+	end();
+}
+
 static void test_life(void)
 {
 	struct glk_shelf_item other, got;
@@ -307,6 +328,7 @@ int main(void)
 {
 	tap_plan_later();
 	test_life();
+	test_follow();
 	test_claims();
 	test_again();
 	test_users();
