@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The client of a broker, against one that says what a list tells it to: leave that is granted, refused, given back; answers
+ * that are none; a broker that is away; and what was claimed of one that has ended.
+ */
+#include "unit/cache/rig.h"
+
+#include "share/broker.h"
+#include "share/publish.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PATIENT 100000 /* ms */
+
+static struct rig rig;
+static struct glk_lessee *lessee;
+static char folder[] = "/tmp/glake-lease-XXXXXX", path[64];
+static int listener = -1;
+static uint64_t trimmed;
+
+/* What the broker hears, and says to that. */
+struct line {
+	uint32_t hears; /* 0: it ends the connection, and takes the next */
+	uint32_t says;	/* 0: nothing */
+	int err;	/* of a refusal */
+	uint64_t
+		bytes; /* of what is granted; least of what it hears, if `says` is none */
+	const char *key;
+	uint32_t flags; /* of the item that it hears */
+};
+
+#define HELLO                                                                            \
+	{                                                                                \
+		.hears = GLK_BROKER_HELLO, .says = GLK_BROKER_WELCOME                    \
+	}
+
+static int answer(int conn, const struct line *l)
+{
+	struct glk_broker_welcome welcome = {.version = GLK_BROKER_VERSION, .gpus = 1};
+	struct glk_broker_refused refused = {.err = l->err, .text = "by the list"};
+	struct glk_broker_bytes granted = {.bytes = l->bytes};
+
+	if (l->says == GLK_BROKER_WELCOME)
+		return glk_wire_send(
+			conn, l->says, &welcome, sizeof(welcome), NULL, 0, PATIENT);
+	if (l->says == GLK_BROKER_REFUSED)
+		return glk_wire_send(
+			conn, l->says, &refused, sizeof(refused), NULL, 0, PATIENT);
+	if (l->says == GLK_BROKER_GRANTED)
+		return glk_wire_send(
+			conn, l->says, &granted, sizeof(granted), NULL, 0, PATIENT);
+	return l->says ? glk_wire_send(conn, l->says, NULL, 0, NULL, 0, PATIENT) : 0;
+}
+
+static bool is_heard(const struct line *l, const struct glk_wire_frame *frame)
+{
+	const struct glk_broker_item *item = (const void *)frame->body;
+	const struct glk_broker_bytes *bytes = (const void *)frame->body;
+
+	return frame->kind == l->hears &&
+		(!l->key || (!strcmp(item->key, l->key) && item->flags == l->flags)) &&
+		(l->says || !l->bytes || bytes->bytes == l->bytes);
+}
+
+/* The number of the line that went wrong, from 1; 0: none did. */
+static int follow(const struct line *lines)
+{
+	int conn = accept(listener, NULL, NULL);
+	static struct glk_wire_frame frame;
+
+	for (int i = 0; lines[i].hears || lines[i].says || lines[i + 1].hears; i++) {
+		if (!lines[i].hears) {
+			close(conn);
+			conn = accept(listener, NULL, NULL);
+			continue;
+		}
+		if (glk_wire_receive(conn, &frame, PATIENT) ||
+			!is_heard(&lines[i], &frame) || answer(conn, &lines[i]))
+			return i + 1;
+		glk_wire_frame_close(&frame);
+	}
+	return 0;
+}
+
+static pid_t open_all(const struct line *lines, const char *const *settings)
+{
+	struct sockaddr_un name = {.sun_family = AF_UNIX};
+	char broker[96];
+	pid_t pid = 0;
+
+	snprintf(path, sizeof(path), "%s/b.sock", folder);
+	snprintf(name.sun_path, sizeof(name.sun_path), "%s", path);
+	if (lines) {
+		listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+		if (bind(listener, (struct sockaddr *)&name, sizeof(name)) ||
+			chmod(path, 0600) || listen(listener, 8))
+			tap_bail("no socket");
+		pid = fork();
+		if (!pid)
+			_exit(follow(lines));
+		close(listener);
+	}
+	rig_open(&rig, settings);
+	snprintf(broker, sizeof(broker), "share.broker=%s", path);
+	rig_set(&rig, broker);
+	rig_set(&rig, "share.helper=no");
+	rig_set(&rig, "share.chunk=2MiB");
+	return pid;
+}
+
+static void trim(void *of, int device, uint64_t bytes)
+{
+	trimmed += bytes;
+}
+
+static void begin(void)
+{
+	is_int(glk_lessee_new(&rig.pool, &rig.conf, trim, NULL, &lessee), 0,
+		"a client begins");
+}
+
+static void end(pid_t pid)
+{
+	int status = 0;
+
+	glk_lessee_free(lessee);
+	rig.pool.nodes[0].leave = NULL;
+	glk_store_relaxed(&rig.pool.nodes[0].left, 0);
+	rig_close(&rig, 0);
+	if (pid && waitpid(pid, &status, 0) == pid)
+		is_int(WEXITSTATUS(status), 0, "the broker heard what it should");
+	unlink(path);
+}
+
+static int ask(uint64_t bytes)
+{
+	struct glk_node *node = &rig.pool.nodes[0];
+
+	return node->leave->ask(node->leave, node, bytes, false);
+}
+
+static uint64_t left(void)
+{
+	return glk_load_relaxed(&rig.pool.nodes[0].left) / MIB;
+}
+
+static struct glake_lease lease(void)
+{
+	struct glake_lease l = {.sz = sizeof(l)};
+
+	glk_lessee_get(lessee, 0, &l);
+	return l;
+}
+
+static void test_leave(void)
+{
+	static const struct line lines[] = {HELLO,
+		{.hears = GLK_BROKER_WANT, .says = GLK_BROKER_GRANTED, .bytes = 32 * MIB},
+		{.hears = GLK_BROKER_GIVE, .bytes = 30 * MIB},
+		{.hears = GLK_BROKER_WANT, .says = GLK_BROKER_REFUSED, .err = -ENOMEM},
+		{.hears = GLK_BROKER_BYE}, {0}, {0}};
+	pid_t pid = open_all(lines, NULL);
+	struct glk_leave *leave;
+
+	begin();
+	is_int(lease().state, GLAKE_LEASE_HERE, "the broker is here");
+	is_int(ask(10 * MIB), 0, "leave is granted");
+	is_int((int64_t)left(), 32, "all of it is left");
+	leave = rig.pool.nodes[0].leave;
+	leave->give(leave, &rig.pool.nodes[0]);
+	is_int((int64_t)left(), 2, "what is more than two chunks goes back to one");
+	is_int(ask(100 * MIB), -ENOMEM, "more is refused");
+	has_str(rig_error().text, "by the list", "in the broker's words");
+	is_int((int64_t)lease().refused, 1, "which is counted");
+	is_int((int64_t)(lease().leased / MIB), 2, "and so is what is leased");
+	is_int((int64_t)(lease().given / MIB), 30, "and what was given");
+	end(pid);
+}
+
+/* Answers that are none end the connection, and the question is asked again. */
+static void test_nonsense(void)
+{
+	static const struct line lines[] = {HELLO,
+		{.hears = GLK_BROKER_WANT, .says = GLK_BROKER_GRANTED, .bytes = MIB}, {0},
+		HELLO, {.hears = GLK_BROKER_WANT, .says = GLK_BROKER_DONE}, {0}, HELLO,
+		{.hears = GLK_BROKER_WANT, .says = GLK_BROKER_GRANTED, .bytes = 4 * MIB},
+		{.hears = GLK_BROKER_BYE}, {0}, {0}};
+	pid_t pid = open_all(lines, NULL);
+
+	begin();
+	is_int(ask(4 * MIB), 0, "asked until there is an answer");
+	is_int((int64_t)left(), 4, "of which nothing counts but the last");
+	end(pid);
+}
+
+static void test_away(void)
+{
+	static const char *const alone[] = {"share.wait=0", NULL};
+	static const char *const needs[] = {"share.wait=0", "share.require=yes", NULL};
+
+	open_all(NULL, alone);
+	begin();
+	tap_expect_log(1);
+	is_int(ask(5 * MIB), 0, "without a broker it goes on alone");
+	is_int((int64_t)left(), 5, "with what it takes");
+	is_int(lease().state, GLAKE_LEASE_ALONE, "which it says");
+	end(0);
+	open_all(NULL, needs);
+	begin();
+	tap_expect_log(1);
+	is_int(ask(5 * MIB), -ENOMEM, "where that is required it is refused");
+	has_str(rig_error().text, "share.require", "with the reason");
+	is_int((int64_t)left(), 0, "and takes nothing");
+	end(0);
+}
+
+static int claim(const char *key)
+{
+	struct glk_broker_item item = {.flags = GLK_BROKER_CLAIM};
+	struct glk_wire_frame *frame = malloc(sizeof(*frame));
+	int err;
+
+	snprintf(item.key, sizeof(item.key), "%s", key);
+	do
+		err = glk_lessee_item(lessee, GLK_BROKER_GET, &item, NULL, frame);
+	while (err == -EAGAIN && strstr(rig_error().text, "is away"));
+	free(frame);
+	return err;
+}
+
+/* What was claimed and awaited of a broker that has ended. */
+static void test_claims(void)
+{
+	static const struct line lines[] = {HELLO,
+		{.hears = GLK_BROKER_GET,
+			.says = GLK_BROKER_REFUSED,
+			.err = -ENOENT,
+			.key = "mine",
+			.flags = GLK_BROKER_CLAIM},
+		{.hears = GLK_BROKER_GET,
+			.says = GLK_BROKER_REFUSED,
+			.err = -EAGAIN,
+			.key = "theirs",
+			.flags = GLK_BROKER_CLAIM},
+		{0}, HELLO,
+		{.hears = GLK_BROKER_GET,
+			.says = GLK_BROKER_REFUSED,
+			.err = -ENOENT,
+			.key = "mine",
+			.flags = GLK_BROKER_CLAIM},
+		{.hears = GLK_BROKER_GET,
+			.says = GLK_BROKER_REFUSED,
+			.err = -EAGAIN,
+			.key = "theirs",
+			.flags = GLK_BROKER_CLAIM | GLK_BROKER_AGAIN},
+		{.hears = GLK_BROKER_GET,
+			.says = GLK_BROKER_REFUSED,
+			.err = -ENOENT,
+			.key = "theirs",
+			.flags = GLK_BROKER_CLAIM | GLK_BROKER_AGAIN},
+		{0}, HELLO,
+		{.hears = GLK_BROKER_GET,
+			.says = GLK_BROKER_REFUSED,
+			.err = -EAGAIN,
+			.key = "theirs",
+			.flags = GLK_BROKER_CLAIM},
+		{.hears = GLK_BROKER_GET,
+			.says = GLK_BROKER_REFUSED,
+			.err = -ENOENT,
+			.key = "mine",
+			.flags = GLK_BROKER_CLAIM},
+		{.hears = GLK_BROKER_GET,
+			.says = GLK_BROKER_REFUSED,
+			.err = -ENOENT,
+			.key = "other",
+			.flags = GLK_BROKER_CLAIM},
+		{.hears = GLK_BROKER_BYE}, {0}, {0}};
+	pid_t pid = open_all(lines, NULL);
+
+	begin();
+	is_int(claim("mine"), -ENOENT, "one name is to be loaded here");
+	is_int(claim("theirs"), -EAGAIN, "another one elsewhere");
+	is_int(claim("theirs"), -EAGAIN, "so it is after the broker's end");
+	is_int(claim("theirs"), -ENOENT, "until nobody came");
+	tap_expect_log(1);
+	is_int(claim("other"), -ENOENT,
+		"a claim that another one has by then is told of, and forgotten");
+	end(pid);
+}
+
+int main(void)
+{
+	tap_plan_later();
+	if (!mkdtemp(folder))
+		tap_bail("no folder");
+	test_leave();
+	test_nonsense();
+	test_away();
+	test_claims();
+	rmdir(folder);
+	return tap_done();
+}
