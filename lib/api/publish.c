@@ -6,7 +6,6 @@
 #include "base/cancel.h"
 #include "base/error.h"
 #include "base/sized.h"
-#include "cache/dedup.h"
 #include "share/publish.h"
 
 #include <errno.h>

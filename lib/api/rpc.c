@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/slab.h"
-#include "cache/dedup.h"
 #include "kv/kv.h"
 #include "wire/wire.h"
 

@@ -86,6 +86,7 @@ static void take_back(struct glk_arena *arena, struct glk_seat *seat,
 	struct glk_extent *e, struct glk_use use)
 {
 	bool elastic = glk_part_is_elastic(arena->gpu, e);
+	uint64_t stay;
 
 	if (!elastic) {
 		glk_seat_free(seat, glk_extent_asked(e), e->size);
@@ -95,11 +96,14 @@ static void take_back(struct glk_arena *arena, struct glk_seat *seat,
 	glk_prefetch_gone(arena->gpu, e);
 	if (!elastic)
 		glk_quick_gone(arena->gpu, e);
-	if (glk_part_is(e))
-		glk_part_drop(arena, e, &use);
-	else if (glk_extent_away(e))
+	if (glk_part_is(e)) {
+		stay = glk_part_empty(arena, e, &use);
+		if (elastic)
+			glk_elastic_end(arena, e, stay);
+		glk_part_drop(arena, e);
+	} else if (glk_extent_away(e)) {
 		glk_kept_drop(arena, e);
-	else if (!glk_pin_hold(arena, e, &use)) {
+	} else if (!glk_pin_hold(arena, e, &use)) {
 		uint32_t first = glk_extent_first(&arena->map, e);
 		uint32_t last = glk_extent_last(&arena->map, e);
 

@@ -566,6 +566,15 @@ int glk_cache_share(struct glk_cache *cache, uint64_t addr,
 /* Whether any page of one side of a pair of ranges is that of the other side, here or on the host. */
 int glk_cache_is_shared(struct glk_cache *cache, uint64_t addr,
 	const struct glk_sharing *ranges, size_t count, bool *ret_is);
+/* dedup.c: contracts as glake_seal() and glake_unseal() for an elastic block. *ret has its size; it is written after an
+ * error too. */
+int glk_cache_seal(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
+	uint64_t rate, struct glake_sealed *ret);
+int glk_cache_unseal(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream);
+/* How much of all live blocks on the GPU is there more than once, in parts of `grain` bytes, as far as numbers tell.
+ * Blocks are claimed while they are read, one after the other. 0, or as glake_alike(). */
+int glk_cache_likeness(
+	struct glk_cache *cache, size_t grain, uint64_t rate, struct glake_likeness *ret);
 /* rows.c: work that is queued on the stream reads whole pages of an elastic block wherever their contents lie. */
 struct glk_rows {
 	struct glk_portion portion;

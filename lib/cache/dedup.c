@@ -16,13 +16,11 @@
  * Unsealed, a block has pages of its own again: a block beside it holds the pages while it changes, and their contents
  * are copied from there.
  */
-#include "cache/dedup.h"
-
 #include "base/error.h"
+#include "cache/away.h"
 #include "cache/plan.h"
 #include "cache/seal.h"
 #include "cache/tag/tag.h"
-#include "share/alike.h"
 
 #include <errno.h>
 #include <inttypes.h>

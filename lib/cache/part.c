@@ -350,14 +350,13 @@ int glk_part_home(struct glk_arena *arena, struct glk_extent *e)
 	return err;
 }
 
-void glk_part_drop(
+uint64_t glk_part_empty(
 	struct glk_arena *arena, struct glk_extent *e, const struct glk_use *use)
 {
 	struct glk_map *map = &arena->map;
-	const struct glk_part *part = glk_part_at(arena->gpu, e);
 	struct glk_stretch all = glk_part_all(map, e), s, in;
-	uint32_t id = glk_extent_id(map, e), stay = 0;
 	struct glk_piece p;
+	uint32_t stay = 0;
 
 	s = glk_part_kept(map, e, all.first, all.last);
 	for (; s.first <= s.last; s = glk_part_kept(map, e, p.s.last + 1, all.last)) {
@@ -390,10 +389,17 @@ void glk_part_drop(
 	}
 	if (all.first < all.last)
 		glk_bits_clear(map->gone, all.first + 1, all.last);
-	if (part->elastic) {
+	if (glk_part_at(arena->gpu, e)->elastic)
 		glk_bits_clear(map->bare, all.first, all.last);
-		glk_elastic_end(arena, e, (uint64_t)stay << map->shift);
-	}
+	return (uint64_t)stay << map->shift;
+}
+
+void glk_part_drop(struct glk_arena *arena, struct glk_extent *e)
+{
+	const struct glk_part *part = glk_part_at(arena->gpu, e);
+	struct glk_map *map = &arena->map;
+	uint32_t id = glk_extent_id(map, e);
+
 	arena->gpu->away -= part->away;
 	arena->gpu->away_blocks -= !part->elastic || part->away;
 	glk_slab_put(&arena->gpu->parts, glk_load_relaxed(&e->kept) & GLK_KEPT_RUN);

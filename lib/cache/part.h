@@ -128,9 +128,11 @@ static inline uint64_t glk_part_may_go(
 void glk_elastic_end(struct glk_arena *arena, const struct glk_extent *e, uint64_t stay);
 /* What another GPU has of it goes to the host, piece by piece. As glk_away_home(). */
 int glk_part_home(struct glk_arena *arena, struct glk_extent *e);
-/* A free of one that is told by pieces, behind a use. */
-void glk_part_drop(
+/* A free of one that is told by pieces, behind a use: it stands on nothing any more, and other ranges keep so many bytes
+ * of what it shared; and then it is none. */
+uint64_t glk_part_empty(
 	struct glk_arena *arena, struct glk_extent *e, const struct glk_use *use);
+void glk_part_drop(struct glk_arena *arena, struct glk_extent *e);
 
 /* Of pieces in a stretch that have none the hashes are kept, where contents are verified. Gives the lock up. */
 void glk_part_hash(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch in);

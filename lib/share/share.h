@@ -16,6 +16,7 @@
 #include "base/lock.h"
 #include "map/map.h"
 #include "pool/pool.h"
+#include "share/alike.h"
 
 #include <glake/publish.h>
 #include <glake/share.h>
@@ -130,7 +131,6 @@ int glk_alike(struct glk_drv *drv, int device, const struct glk_alike_range *ran
  * the first one of its number. `rate`: bytes a second that it hashes at most, 0 for any.
  */
 struct glk_likeness;
-struct glk_alike_pair;
 
 /* Pages that are compared at once, and parts that each is compared in: whole rounds of GLK_ALIKE_ROUND. */
 #define GLK_LIKENESS_PAGES 64
