@@ -18,7 +18,10 @@ struct CUevent_st;  /* the same: a CUevent or cudaEvent_t */
 	0x1u /* one physical handle: IPC, RDMA, NCCL registration */
 /* GLAKE_ALLOC_MANAGED 0x2u, GLAKE_ALLOC_MANAGED_OVER 0x4u: see managed.h
  * GLAKE_ALLOC_ELASTIC 0x100u, GLAKE_ALLOC_GROWS 0x200u: see elastic.h */
-#define GLAKE_ALLOC_FLAGS 0x307u /* all flags this version knows */
+/* An alignment above GLAKE_GRAIN is one of these bits, as it is: 4096 for direct storage */
+#define GLAKE_ALLOC_ALIGN 0x3ffc00u
+#define GLAKE_ALIGN_MAX	  ((size_t)2 << 20)
+#define GLAKE_ALLOC_FLAGS 0x3fff07u /* all flags this version knows */
 
 /* Sizes are rounded up to this many bytes, and blocks begin at multiples of it; for contiguous
  * blocks it is pool.small_page. */
@@ -54,9 +57,12 @@ struct CUevent_st;  /* the same: a CUevent or cudaEvent_t */
  *		stream that waits for the legacy one is in its way, for which the driver is asked
  *		before. One that begins in that very moment is lost, and driver 580 was seen to end
  *		the process there; where one was met, that is done for no thread that lives any more
- * flags	GLAKE_ALLOC_...
+ * flags	GLAKE_ALLOC_...; or-ed in, an alignment in bytes: a power of two above GLAKE_GRAIN, up
+ *		to GLAKE_ALIGN_MAX. An aligned block comes from no quick bin, has nothing of
+ *		guard.mode behind it, and is none of managed memory. Contiguous and elastic blocks
+ *		are aligned to pool.small_page as they are
  *
- * Returns 0, or -EINVAL (size 0, unknown flag, unknown device, NULL output, no stream of
+ * Returns 0, or -EINVAL (size 0, unknown flag, two alignments, unknown device, NULL output, no stream of
  * that GPU), -ENOMEM, -EBUSY (CAPTURE: memory could be had only by waiting for a stream
  * that captures a graph, or is managed and for such a stream), -EOPNOTSUPP (UNSUPPORTED: the
  * GPU or its driver has no managed memory that the host may share), -EAGAIN (the GPU is suspended,
@@ -165,7 +171,7 @@ struct glake_block {
 	size_t size;		    /* as asked for */
 	size_t given;		    /* as given, a multiple of GLAKE_GRAIN */
 	int device;		    /* GPU number */
-	uint32_t flags;		    /* GLAKE_ALLOC_... it was made with */
+	uint32_t flags;		    /* GLAKE_ALLOC_..., without alignment */
 	size_t page_size;	    /* of the first physical page behind it */
 	size_t pages;		    /* physical pages it touches */
 	struct CUstream_st *stream; /* of the allocation */

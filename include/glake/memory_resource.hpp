@@ -19,7 +19,7 @@ namespace glk
  * from the host, and that ends the program. It is for code that only hands addresses on: buffers
  * that kernels fill, allocate() and deallocate() of a polymorphic_allocator without construct().
  *
- * An alignment above GLAKE_GRAIN is refused. Throws glk::bad_alloc, a std::bad_alloc. Two are
+ * An alignment above GLAKE_ALIGN_MAX is refused. Throws glk::bad_alloc, a std::bad_alloc. Two are
  * equal if context, GPU and stream are. Thread: any.
  */
 class memory_resource : public std::pmr::memory_resource
@@ -37,11 +37,11 @@ class memory_resource : public std::pmr::memory_resource
 		void *ptr = nullptr;
 		int err;
 
-		if (alignment > GLAKE_GRAIN)
+		if (alignment > GLAKE_ALIGN_MAX)
 			throw std::bad_alloc();
 		/* Blocks of 0 bytes differ from each other too. */
-		err = glake_alloc(
-			ctx_.get(), device_, bytes ? bytes : 1, stream_, 0, &ptr);
+		err = glake_alloc(ctx_.get(), device_, bytes ? bytes : 1, stream_,
+			alignment & GLAKE_ALLOC_ALIGN, &ptr);
 		if (err)
 			throw bad_alloc(error(err));
 		return ptr;

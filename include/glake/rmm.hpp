@@ -39,8 +39,8 @@ namespace glk
  * buffers: a copy is a name, as RMM copies resources. Two are equal if context and GPU are.
  *
  * Requests throw rmm::out_of_memory for -ENOMEM and rmm::bad_alloc for all else, with glake's
- * sentence. 0 bytes are a null pointer. Blocks lie at multiples of GLAKE_GRAIN; a stricter
- * alignment is refused with rmm::bad_alloc.
+ * sentence. 0 bytes are a null pointer. Blocks lie at multiples of GLAKE_GRAIN or of the alignment;
+ * one above GLAKE_ALIGN_MAX is refused with rmm::bad_alloc.
  * Thread: any. Blocks and Driver calls: as glake_alloc and glake_free, but for allocate_sync.
  */
 class rmm_resource
@@ -113,9 +113,11 @@ class rmm_resource
 		void *ptr = nullptr;
 		int err;
 
-		if (alignment > GLAKE_GRAIN)
-			throw ::rmm::bad_alloc("glake: blocks are aligned to 512 bytes");
-		err = bytes ? glake_alloc(ctx_.get(), device_, bytes, stream, 0, &ptr)
+		if (alignment > GLAKE_ALIGN_MAX)
+			throw ::rmm::bad_alloc(
+				"glake: blocks are aligned to 2 MiB at most");
+		err = bytes ? glake_alloc(ctx_.get(), device_, bytes, stream,
+				      alignment & GLAKE_ALLOC_ALIGN, &ptr)
 			    : 0;
 		if (err == -ENOMEM)
 			throw ::rmm::out_of_memory(sentence(err));

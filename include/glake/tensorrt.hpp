@@ -42,14 +42,16 @@ class tensorrt_allocator : public nvinfer1::IGpuAsyncAllocator
 	{
 	}
 
-	/* Alignments are 0 or a power of two that cudaMalloc has too, and so does a block. */
+	/* Alignments are 0 or a power of two, up to GLAKE_ALIGN_MAX. */
 	void *allocateAsync(const std::uint64_t size, const std::uint64_t alignment,
 		const nvinfer1::AllocatorFlags, cudaStream_t stream) noexcept override
 	{
 		void *ptr = nullptr;
 
-		if (size && alignment <= GLAKE_GRAIN)
-			glake_alloc(ctx_.get(), device_, size, stream, 0, &ptr);
+		if (size && alignment <= GLAKE_ALIGN_MAX)
+			glake_alloc(ctx_.get(), device_, size, stream,
+				static_cast<std::uint32_t>(alignment) & GLAKE_ALLOC_ALIGN,
+				&ptr);
 		return ptr;
 	}
 	bool deallocateAsync(void *const memory, cudaStream_t stream) noexcept override

@@ -21,7 +21,7 @@ GLAKE_BEGIN_DECLS
  * of the framework that keep what they get make both rare. Its pools that write their books into
  * the memory, as the scalable one, are for host memory.
  *
- * An alignment above GLAKE_GRAIN, which is the page size it is told, is refused with
+ * GLAKE_GRAIN is the page size it is told. An alignment above GLAKE_ALIGN_MAX is refused with
  * UMF_RESULT_ERROR_INVALID_ALIGNMENT. What the library refuses is
  * UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY for NOMEM_HOST, UMF_RESULT_ERROR_INVALID_ARGUMENT for
  * -EINVAL, and else UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC: the errno value and the sentence

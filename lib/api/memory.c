@@ -43,10 +43,18 @@ static GLK_COLD int alloc_other(struct glake *ctx, int device, size_t size,
 	if (flags & ~GLAKE_ALLOC_FLAGS)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "unknown flags 0x%x",
 			flags & ~GLAKE_ALLOC_FLAGS);
+	if (flags & GLAKE_ALLOC_ALIGN & ((flags & GLAKE_ALLOC_ALIGN) - 1))
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"an alignment is one power of two, not 0x%x",
+			flags & GLAKE_ALLOC_ALIGN);
+	if ((flags & GLAKE_ALLOC_MANAGED) && (flags & GLAKE_ALLOC_ALIGN))
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"managed memory is aligned to %zu bytes only", GLAKE_GRAIN);
 	if ((flags & GLAKE_ALLOC_MANAGED_OVER) && !(flags & GLAKE_ALLOC_MANAGED))
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
 			"GLAKE_ALLOC_MANAGED_OVER is for managed memory");
-	if ((flags & GLAKE_ALLOC_ELASTIC) ? flags & ~ELASTIC : flags & GLAKE_ALLOC_GROWS)
+	if ((flags & GLAKE_ALLOC_ELASTIC) ? flags & ~(ELASTIC | GLAKE_ALLOC_ALIGN)
+					  : flags & GLAKE_ALLOC_GROWS)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
 			"an elastic block is of no other kind, and GLAKE_ALLOC_GROWS is for it "
 			"alone");

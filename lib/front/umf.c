@@ -142,9 +142,10 @@ static umf_result_t allocate(
 
 	if (!ret_ptr)
 		return UMF_RESULT_ERROR_INVALID_ARGUMENT;
-	if (alignment > GLAKE_GRAIN || (alignment & (alignment - 1)))
+	if (alignment > GLAKE_ALIGN_MAX || (alignment & (alignment - 1)))
 		return UMF_RESULT_ERROR_INVALID_ALIGNMENT;
-	err = glake_alloc(row->ctx, row->device, size, row->idle, 0, &ptr);
+	err = glake_alloc(row->ctx, row->device, size, row->idle,
+		(uint32_t)alignment & GLAKE_ALLOC_ALIGN, &ptr);
 	if (err)
 		return result_of(err);
 	if (!glk_front_wait(row->ctx, row->device, row->idle)) {

@@ -171,11 +171,17 @@ static void resources()
 	is_str(text, "NOMEM_DEVICE",
 		"more than there is: std::bad_alloc, with the record");
 	ptr = nullptr;
+	for (std::size_t align = 1024; align <= GLAKE_ALIGN_MAX; align *= 2) {
+		ptr = any.allocate(700, align);
+		ok((uintptr_t)ptr % align == 0, "as stricter alignments want");
+		any.deallocate(ptr, 700, align);
+	}
+	ptr = nullptr;
 	try {
-		ptr = any.allocate(1, 4096);
+		ptr = any.allocate(1, 2 * GLAKE_ALIGN_MAX);
 	} catch (const std::bad_alloc &) {
 	}
-	ok(!ptr, "a stricter alignment is refused");
+	ok(!ptr, "one above 2 MiB is refused");
 	ok(any == same && any != other && any != *std::pmr::new_delete_resource(),
 		"equal by context, stream and GPU");
 }

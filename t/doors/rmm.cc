@@ -133,6 +133,9 @@ static void adaptors()
 	is_int(counted.get_bytes_counter().peak, 3 * (int64_t)MIB, "the peak");
 	is_int((int64_t)ctx.stats().live, 0, "given back through all of them");
 
+	ptr = gpu.allocate(streams[2], 3000, 4096);
+	ok((uintptr_t)ptr % 4096 == 0, "aligned for direct storage");
+	gpu.deallocate(streams[2], ptr, 3000, 4096);
 	rmm::mr::aligned_resource_adaptor aligned(gpu, 4096);
 	ptr = aligned.allocate(streams[2], MIB, A);
 	ok((uintptr_t)ptr % 4096 == 0, "aligned as its adaptor wants");
@@ -153,8 +156,9 @@ static void refusals()
 	has_str(text, "glake: ", "in glake's words");
 	ok(thrown<std::bad_alloc>([&] { (void)gpu.allocate(streams[0], 256 * MIB, A); }),
 		"which is a std::bad_alloc");
-	ok(thrown<rmm::bad_alloc>([&] { (void)gpu.allocate(streams[0], MIB, 4096); }),
-		"a stricter alignment is refused");
+	ok(thrown<rmm::bad_alloc>(
+		   [&] { (void)gpu.allocate(streams[0], MIB, 2 * GLAKE_ALIGN_MAX); }),
+		"an alignment above 2 MiB is refused");
 	text = thrown<rmm::bad_alloc>(
 		[&] { (void)glk::rmm_resource(ctx, 77).allocate(streams[0], MIB, A); });
 	has_str(text, "INVAL", "a GPU that is not there: rmm::bad_alloc");

@@ -20,7 +20,7 @@ int main()
 	glk::stream_t streams[2];
 	void *ptr, *other;
 
-	tap_plan(15);
+	tap_plan(16);
 	tap_note("TensorRT %d.%d", NV_TENSORRT_MAJOR, NV_TENSORRT_MINOR);
 	for (glk::stream_t &stream : streams)
 		glake_stream_new(ctx.get(), 0, &stream);
@@ -34,8 +34,11 @@ int main()
 	is_int((int64_t)ctx.stats().live_blocks, 0, "both");
 	ok(!async.allocateAsync(0, 256, 0, streams[0]), "0 bytes are nothing");
 	ok(async.deallocateAsync(nullptr, streams[0]), "and can be freed");
-	ok(!async.allocateAsync(1, 4096, 0, streams[0]),
-		"a stricter alignment is refused");
+	ptr = async.allocateAsync(1, 4096, 0, streams[0]);
+	ok(ptr && (uintptr_t)ptr % 4096 == 0 && async.deallocateAsync(ptr, streams[0]),
+		"a stricter alignment");
+	ok(!async.allocateAsync(1, 2 * GLAKE_ALIGN_MAX, 0, streams[0]),
+		"one above 2 MiB is refused");
 	ok(!async.allocateAsync(256 << 20, 256, 0, streams[0]), "more than there is");
 	is_int(glk::last_error().err, -ENOMEM, "and why");
 	ok(!async.deallocateAsync(&ctx, streams[0]), "what is none of ours");

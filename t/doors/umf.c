@@ -100,8 +100,12 @@ static void refusals(struct glake *ctx)
 	is_int(err, -ENOMEM, "the errno value");
 	has_str(text, "GPU 0", "the sentence");
 	ok(!ptr, "nothing was given");
-	is_int(umfMemoryProviderAlloc(provider, MIB, 4096, &ptr),
-		UMF_RESULT_ERROR_INVALID_ALIGNMENT, "a stricter alignment");
+	is_int(umfMemoryProviderAlloc(provider, MIB, 4 * MIB, &ptr),
+		UMF_RESULT_ERROR_INVALID_ALIGNMENT, "an alignment above 2 MiB");
+	is_int(umfMemoryProviderAlloc(provider, MIB, 4096, &ptr), 0, "one of 4 KiB");
+	is_int((int64_t)((uintptr_t)ptr % 4096), 0, "is met");
+	is_int(umfMemoryProviderFree(provider, ptr, MIB), 0, "and freed");
+	ptr = NULL;
 	is_int(umfMemoryProviderAlloc(provider, 0, 0, &ptr),
 		UMF_RESULT_ERROR_INVALID_ARGUMENT, "no bytes");
 	is_int(umfMemoryProviderFree(provider, &ptr, 8),

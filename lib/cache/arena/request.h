@@ -65,6 +65,31 @@ static inline bool glk_request_binned(const struct glk_cache *gpu, uint64_t size
 	return size <= gpu->conf->policy_bins;
 }
 
+/* Above the grain; 0: none that is not met anyhow. */
+static inline uint64_t glk_request_align(const struct glk_request *request)
+{
+	return request->flags & GLAKE_ALLOC_CONTIGUOUS
+		? 0
+		: request->flags & GLAKE_ALLOC_ALIGN;
+}
+
+/* Bytes of a place that has room for it at its alignment, wherever that begins. */
+static inline uint64_t glk_request_span(const struct glk_request *request)
+{
+	uint64_t align = glk_request_align(request);
+
+	return request->rounded + (align ? align - GLAKE_GRAIN : 0);
+}
+
+/* Where it begins in such a place; a map begins at a multiple of a slot. */
+static inline uint64_t glk_request_begin(
+	const struct glk_request *request, uint64_t offset)
+{
+	uint64_t align = glk_request_align(request);
+
+	return align ? (offset + align - 1) & ~(align - 1) : offset;
+}
+
 /* Whose pages a request is to have. */
 static inline struct glk_node *glk_request_node(
 	const struct glk_arena *arena, const struct glk_request *request)

@@ -32,7 +32,7 @@ static int try_block(
 	struct glk_map *map = &arena->map;
 	bool whole = request->flags & GLAKE_ALLOC_CONTIGUOUS;
 	struct glk_seek looks = {.arena = arena, .request = request};
-	struct glk_want want = {.size = request->rounded,
+	struct glk_want want = {.size = glk_request_span(request),
 		.kind = whole ? GLK_FIT_WHOLE : GLK_FIT_BLOCK,
 		.trim = request->trim,
 		.holes = wants_holes(arena),
@@ -48,8 +48,9 @@ static int try_block(
 		if (err)
 			return err;
 		request->own = fit.own;
-		err = glk_extent_carve(
-			map, fit.from, fit.offset, request->rounded, ret_extent);
+		err = glk_extent_carve(map, fit.from,
+			glk_request_begin(request, fit.offset), request->rounded,
+			ret_extent);
 	}
 	if (err)
 		return err;
@@ -312,9 +313,9 @@ int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,
 		request->called = true;
 	if (whole)
 		request->rounded = (request->size + slot - 1) & ~(slot - 1);
-	/* a contiguous one goes to none: nobody's row is row 0 */
+	/* a contiguous or aligned one goes to none: nobody's row is row 0 */
 	request->bin = 0;
-	if (!whole && row &&
+	if (!whole && !glk_request_align(request) && row &&
 		glk_quick_keeps(gpu, row, glk_request_binned(gpu, request->size)))
 		request->bin =
 			glk_quick_bin(gpu, row, request->rounded >> GLK_GRAIN_SHIFT);

@@ -21,7 +21,7 @@ static uint32_t choose(struct glk_arena *arena, struct glk_request *request,
 	unsigned count, waits, least = GLK_WAITS_NEVER;
 
 	count = glk_tree_find(
-		map, &map->nested, request->rounded, holes, GLK_FIT_CANDIDATES);
+		map, &map->nested, glk_request_span(request), holes, GLK_FIT_CANDIDATES);
 	for (unsigned i = 0; i < count && least; i++) {
 		uint32_t slot = glk_extent_first(map, glk_extent_at(map, holes[i]));
 		struct glk_use use = glk_use_of_page(map, slot);
@@ -120,7 +120,7 @@ static bool await_hole(struct glk_arena *arena, const struct glk_request *reques
 	int err;
 
 	count = glk_tree_find(
-		map, &map->nested, request->rounded, holes, GLK_FIT_CANDIDATES);
+		map, &map->nested, glk_request_span(request), holes, GLK_FIT_CANDIDATES);
 	for (unsigned i = 0; i < count; i++) {
 		uint32_t slot = glk_extent_first(map, glk_extent_at(map, holes[i]));
 		struct glk_use use = glk_use_of_page(map, slot);
@@ -206,12 +206,12 @@ static int find_hole(
 	return err ? err : open_nest(arena, request, &fit, want.size, ret_hole);
 }
 
-/* Takes the beginning of a hole. */
+/* Takes the beginning of a hole, or what of it is aligned. */
 static int carve(struct glk_arena *arena, struct glk_request *request, uint32_t hole,
 	uint32_t *ret_extent)
 {
 	struct glk_map *map = &arena->map;
-	uint64_t offset = glk_extent_at(map, hole)->offset;
+	uint64_t offset = glk_request_begin(request, glk_extent_at(map, hole)->offset);
 	int err = glk_extent_carve(map, hole, offset, request->rounded, ret_extent);
 
 	if (err)
@@ -229,8 +229,10 @@ int glk_small_alloc(
 	struct glk_map *map = &arena->map;
 	struct glk_use never = {0};
 	uint32_t hole, slot;
-	int err = find_hole(arena, request, &hole);
+	int err = -ENOSPC;
 
+	if (glk_request_span(request) <= arena->gpu->small_most)
+		err = find_hole(arena, request, &hole);
 	if (err == -EEXIST)
 		return carve(arena, request, hole, ret_extent);
 	if (err)
