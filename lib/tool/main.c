@@ -32,10 +32,11 @@ static const struct command {
 	{"bench", NULL, "bench", "measure the hot path and stitching"},
 	{"ps", NULL, "watch", "list processes that can be watched"},
 	{"stat", NULL, "watch", "show the figures of a running process"},
-	{"kv", NULL, "watch", "show the KV caches of a running process"},
-	{"broker", NULL, "watch", "show what a broker gives of each GPU, and to whom"},
-	{"whose", NULL, "watch", "say what an address of a running process is"},
-	{"check", NULL, "watch", "have it look at the blocks that it guards"},
+	{"kv", NULL, "glake.asks", "show the KV caches of a running process"},
+	{"broker", NULL, "glake.asks",
+		"show what a broker gives of each GPU, and to whom"},
+	{"whose", NULL, "glake.asks", "say what an address of a running process is"},
+	{"check", NULL, "glake.asks", "have it look at the blocks that it guards"},
 	{"dedup", NULL, "watch",
 		"show what exists once, and what is there more than once"},
 	{"map", NULL, "watch", "show the address space of a running process"},
@@ -44,6 +45,7 @@ static const struct command {
 	{"export", NULL, "glake.export",
 		"serve the figures of all of them to Prometheus"},
 	{"conf", glk_tool_conf, "", "check the configuration, show the values that hold"},
+	{"engine", NULL, "watch", NULL}, /* for a module: see simulate.c */
 };
 
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))
@@ -52,7 +54,7 @@ static void print_help(void)
 {
 	puts("usage: glakectl [--version] [--help] COMMAND [OPTION]... [ARGUMENT]...\n\n"
 	     "Commands:");
-	for (size_t i = 0; i < COMMANDS; i++)
+	for (size_t i = 0; i < COMMANDS && commands[i].help; i++)
 		printf("  %-8s  %s\n", commands[i].name, commands[i].help);
 	puts("\n'glakectl help COMMAND' lists the options of a command; see glakectl(1).\n"
 	     "Exit status: 0 done, 1 failed, 2 wrong usage.");
@@ -94,7 +96,7 @@ static int run(int argc, char **argv)
 	}
 	if (name[0] == '-')
 		return glk_tool_usage("", "unknown option '%s'", name);
-	for (size_t i = 0; i < COMMANDS; i++)
+	for (size_t i = 0; i < COMMANDS && commands[i].help; i++)
 		best = glk_tool_nearest(name, commands[i].name, best);
 	if (best)
 		return glk_tool_usage("", "unknown command '%s', is it %s", name, best);

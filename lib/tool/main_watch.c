@@ -7,13 +7,10 @@ int main(int argc, char **argv)
 	static const struct glk_tool_command commands[] = {
 		{"ps", glk_tool_ps},
 		{"stat", glk_tool_stat},
-		{"kv", glk_tool_kv},
-		{"broker", glk_tool_broker},
-		{"whose", glk_tool_whose},
-		{"check", glk_tool_check},
 		{"dedup", glk_tool_dedup},
 		{"map", glk_tool_map},
 		{"top", glk_tool_top},
+		{"engine", glk_tool_engine},
 		{0},
 	};
 

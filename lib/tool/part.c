@@ -128,7 +128,7 @@ static void find_package(const char *here, char *ret_folder)
 static const char start[] =
 	"import sys\n"
 	"folder, name, module = sys.argv[1:4]\n"
-	"sys.argv[:4] = ['glakectl']\n"
+	"sys.argv[:4] = ['glakectl', name]\n"
 	"sys.path = [place for place in (folder, *sys.path) if place]\n"
 	"import importlib.util, runpy\n"
 	"if not (importlib.util.find_spec('glake') and importlib.util.find_spec(module)):\n"

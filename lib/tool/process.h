@@ -60,11 +60,6 @@ int process_ask(int room, pid_t pid, const char *method, struct json_object *par
 /* process_find.c: the process that is called so, by its number or its program, or with NULL the only
  * one, and the directory of its socket. 0 after a message. */
 pid_t process_find(const char *name, int *ret_room);
-/* What a process that is called so answers to a method; takes the parameters, or NULL. NULL after a message. */
-struct json_object *process_result(
-	const char *name, const char *method, struct json_object *params);
-/* Prints an answer, for people and programs; what is not ASCII as '?'. */
-void process_print(struct json_object *result);
 /* What process_ask() answered. */
 void process_say_failed(pid_t pid, int err, const char *why);
 

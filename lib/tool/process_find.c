@@ -87,35 +87,3 @@ void process_say_failed(pid_t pid, int err, const char *why)
 	glk_tool_say("process %d: %s", pid,
 		err == -ESRCH ? "it has no socket here; see glakectl ps" : why);
 }
-
-struct json_object *process_result(
-	const char *name, const char *method, struct json_object *params)
-{
-	char why[GLK_WIRE_WHY_MAX];
-	struct json_object *result;
-	int room, err;
-	pid_t pid = process_find(name, &room);
-
-	if (!pid) {
-		json_object_put(params);
-		return NULL;
-	}
-	err = process_ask(room, pid, method, params, &result, why);
-	close(room);
-	if (!err && result)
-		return result;
-	process_say_failed(pid, err, err ? why : "it answers with nothing");
-	return NULL;
-}
-
-void process_print(struct json_object *result)
-{
-	const char *text = json_object_to_json_string_ext(result,
-		JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED |
-			JSON_C_TO_STRING_NOSLASHESCAPE);
-
-	/* as process_word() has it */
-	for (; text && *text; text++)
-		putchar(*text == '\n' || (*text >= ' ' && *text <= '~') ? *text : '?');
-	putchar('\n');
-}

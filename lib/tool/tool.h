@@ -24,14 +24,11 @@ enum glk_tool_status {
 
 /* One a command, each in the file of its name. argv[0] is the name of the command. */
 int glk_tool_bench(int argc, char **argv);
-int glk_tool_broker(int argc, char **argv);
 int glk_tool_dedup(int argc, char **argv);
 int glk_tool_conf(int argc, char **argv);
 int glk_tool_doctor(int argc, char **argv);
 int glk_tool_info(int argc, char **argv);
-int glk_tool_kv(int argc, char **argv);
-int glk_tool_whose(int argc, char **argv);
-int glk_tool_check(int argc, char **argv);
+int glk_tool_engine(int argc, char **argv);
 int glk_tool_map(int argc, char **argv);
 int glk_tool_ps(int argc, char **argv);
 int glk_tool_replay(int argc, char **argv);

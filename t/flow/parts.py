@@ -9,9 +9,9 @@ import tempfile
 from tap import TOOL, done, equal, has, ok, start
 
 HERE = os.path.dirname(TOOL)
-PARTS = {"bench": ["bench"], "doctor": ["doctor"], "watch": ["ps", "stat", "kv", "broker", "whose", "check", "map", "top"],
+PARTS = {"bench": ["bench"], "doctor": ["doctor"], "watch": ["ps", "stat", "map", "top"],
          "trace": ["trace"]}
-PYTHON = ["draw", "export", "report", "snapshot", "try"]  # modules of the package
+PYTHON = ["broker", "check", "draw", "export", "kv", "report", "snapshot", "try", "whose"]  # modules of the package
 
 
 def run(*words, **more):

@@ -57,7 +57,7 @@ def _become(job):
     os.chdir(job["folder"])
     os.environ.clear()
     os.environ.update(job["env"], GLAKECTL=TOOL)
-    sys.argv = ["glakectl", *job["words"]]
+    sys.argv = ["glakectl", job["command"], *job["words"]]
     import runpy
     try:
         runpy.run_module(f"glake.{job['command']}", run_name="__main__", alter_sys=True)

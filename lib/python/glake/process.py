@@ -12,6 +12,8 @@ import stat
 import struct
 import time
 
+from . import tool
+
 PATIENCE = 2.0  # seconds for a question and its answer
 MOST = 64 << 20  # bytes of an answer
 
@@ -43,17 +45,17 @@ def everyone():
     return []
 
 
-def _connect(name, end, kind=socket.SOCK_STREAM):
-    path = os.path.join(room(), f"{name}.sock")
-    about = os.stat(os.path.dirname(path))
-    if about.st_uid != os.geteuid() or stat.S_IMODE(about.st_mode) & 0o077:
-        raise PermissionError(f"{os.path.dirname(path)} is not this user's alone")
+def _connect(path, end, kind=socket.SOCK_STREAM):
+    """To one of this user; or to a service (SOCK_SEQPACKET), of whoever has the directory, or of root."""
+    about, service = os.stat(os.path.dirname(path) or "."), kind == socket.SOCK_SEQPACKET
+    if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH if service else 0o077) or (not service and about.st_uid != os.geteuid()):
+        raise PermissionError(f"{os.path.dirname(path)} is open to others")
     one = socket.socket(socket.AF_UNIX, kind)
     try:
         one.settimeout(max(end - time.monotonic(), 0.001))
         one.connect(path)
         _, uid, _ = struct.unpack("3i", one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        if uid != os.geteuid():
+        if uid != about.st_uid and not (service and uid == 0):
             raise PermissionError("another user's process answers there")
     except BaseException:
         one.close()
@@ -65,7 +67,7 @@ def ask(pid, method, **params):
     """The result of a method."""
     end = time.monotonic() + PATIENCE
     text = bytearray()
-    with _connect(pid, end) as one:
+    with _connect(os.path.join(room(), f"{pid}.sock"), end) as one:
         one.sendall(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode() + b"\n")
         while b"\n" not in text[-65536:]:
             one.settimeout(max(end - time.monotonic(), 0.001))
@@ -89,17 +91,77 @@ _FRAME = struct.Struct("=IHHII")  # as lib/wire/frame.c has it
 _MAGIC, _LIST, _TEXT = 0x464b4c47, 0x10e, 0x10f
 
 
+def ask_broker(path):
+    """What the broker (glaked) at a socket tells, as glakectl broker --json."""
+    with _connect(path, time.monotonic() + PATIENCE, socket.SOCK_SEQPACKET) as one:
+        one.send(_FRAME.pack(_MAGIC, 1, 0, _LIST, 0))
+        head, files, _, _ = socket.recv_fds(one, _FRAME.size, 1)
+    if not files or len(head) != _FRAME.size or _FRAME.unpack(head)[0::3] != (_MAGIC, _TEXT):
+        for file in files:
+            os.close(file)
+        raise Refused("the broker is of another version")
+    with open(files[0], encoding="utf-8", errors="replace") as file:
+        file.seek(0)
+        try:
+            told = json.loads(file.read(MOST))
+        except (ValueError, RecursionError):
+            told = None
+    if not isinstance(told, dict):
+        raise Refused("what the broker says is no JSON")
+    return told
+
+
+def broker_path():
+    """Where that of this user has its socket."""
+    return os.path.join(room(), "broker.sock")
+
+
 def broker():
-    """What the broker of this user (glaked) tells, as glakectl broker --json; None where there is none."""
+    """What that tells; None where there is none."""
     try:
-        with _connect("broker", time.monotonic() + PATIENCE, socket.SOCK_SEQPACKET) as one:
-            one.send(_FRAME.pack(_MAGIC, 1, 0, _LIST, 0))
-            said, files, _, _ = socket.recv_fds(one, _FRAME.size, 1)
-        if not files:
-            return None
-        with open(files[0], encoding="utf-8", errors="replace") as file:
-            file.seek(0)
-            told = json.loads(file.read(MOST)) if _FRAME.unpack(said)[0::3] == (_MAGIC, _TEXT) else None
-        return told if isinstance(told, dict) else None
-    except (OSError, ValueError, RecursionError, struct.error):
+        return ask_broker(broker_path())
+    except (OSError, Refused):
         return None
+
+
+def _why(error):
+    if isinstance(error, (FileNotFoundError, ConnectionRefusedError)):
+        return "it has no socket here; see glakectl ps"
+    return "it does not answer in time" if isinstance(error, TimeoutError) else \
+        tool.plain(getattr(error, "strerror", None) or str(error))
+
+
+def find(name):
+    """The number of the process that is called so, by its number or its program; with None of the only one."""
+    if name and name.isascii() and name.isdigit() and 0 < int(name) < 1 << 31:
+        return int(name)
+    if not os.path.isdir(room()):
+        raise tool.Failure(f"glakectl: no process has a socket in {room()}; rpc.socket=yes makes one")
+    found = []
+    for pid in everyone():
+        try:
+            stats = ask(pid, "stats")
+        except (OSError, Refused) as error:
+            tool.say(f"glakectl: process {pid}: {_why(error)}")
+            continue
+        if name in (None, isinstance(stats, dict) and stats.get("program")):
+            found.append(pid)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise tool.Failure(f"glakectl: there are {len(found)}{' of the name ' + name if name else ' processes'}: choose one of "
+                           + " ".join(map(str, found)))
+    raise tool.Failure(f"glakectl: no process of this user is called '{name}' and has a socket; see glakectl ps" if name
+                       else "glakectl: no process of this user has a socket; rpc.socket=yes makes one")
+
+
+def result(name, method, **params):
+    """What a process that is called so answers to a method."""
+    pid = find(name)
+    try:
+        found = ask(pid, method, **params)
+    except (OSError, Refused) as error:
+        raise tool.Failure(f"glakectl: process {pid}: {_why(error)}") from error
+    if found is None:
+        raise tool.Failure(f"glakectl: process {pid}: it answers with nothing")
+    return found

@@ -46,10 +46,10 @@ def options(command, text, words, fewest=1, most=1):
     What a command was given: its options by their long names, a list of values each, and the other words. Which
     there are is read from the lines of its help, as "  -o, --output FILE  the page", so that it has them all.
     """
-    rows = re.findall(r"^  -(.), --([a-z-]+)( \S+)?", text, re.M)
+    rows = re.findall(r"^  (?:-(.),|   ) --([a-z-]+)( \S+)?", text, re.M)
     shorts = {f"-{short}": name for short, name, _ in rows}
     try:
-        found, rest = getopt.gnu_getopt(words, "".join(short + ":" * bool(takes) for short, _, takes in rows),
+        found, rest = getopt.gnu_getopt(words, "".join(short + ":" * bool(takes) for short, _, takes in rows if short),
                                         [name + "=" * bool(takes) for _, name, takes in rows])
     except getopt.GetoptError as error:
         name = ("-" if len(error.opt) == 1 else "--") + error.opt
@@ -62,12 +62,17 @@ def options(command, text, words, fewest=1, most=1):
     if "help" in given:
         print(text, end="")
         raise Failure(status=0)
-    what = re.search(r"(TRACE|FILE|PID)", text.split("\n")[0])[0]
+    what = re.search(r"(ADDRESS|REQUESTS|TRACE|FILE|PID|$)", text.split("\n")[0])[0]
     if len(rest) < fewest:
-        raise usage(command, f"a {what.lower()} is missing")
+        raise usage(command, f"{'an' if what[0] in 'AEIOU' else 'a'} {what.lower()} is missing")
     if len(rest) > most:
-        raise usage(command, f"one {what} is expected, not also '{rest[most]}'")
+        raise usage(command, f"one {what} is expected, not also '{rest[most]}'" if most else f"there is no argument '{rest[0]}'")
     return given, rest
+
+
+def plain(text):
+    """What others call themselves, for a terminal, whose state is none of theirs."""
+    return "".join(c if " " <= c <= "~" else "?" for c in text)
 
 
 def say(text):
@@ -76,13 +81,13 @@ def say(text):
     print(line.encode(errors="replace").decode(), file=sys.stderr)
 
 
-def run(command, words):
-    """glakectl as a child: its status, and what it wrote."""
+def run(command, words, given=None):
+    """glakectl as a child, which reads what is given: its status, and what it wrote."""
     path = os.environ.get("GLAKECTL") or shutil.which("glakectl")
     if not path:
         raise Failure("glakectl: it is not in PATH, nor does GLAKECTL name it")
     try:
-        done = subprocess.run([path, command, *words], stdout=subprocess.PIPE, check=False)
+        done = subprocess.run([path, command, *words], input=given, stdout=subprocess.PIPE, check=False)
     except OSError as error:
         raise Failure(f"glakectl: {path}: {error.strerror}") from error
     return done.returncode, done.stdout
@@ -204,7 +209,7 @@ def main(command, run_command):
             signal.signal(number, _stop)
     status = 0
     try:
-        status = run_command(sys.argv[1:]) or 0
+        status = run_command(sys.argv[2:]) or 0
         sys.stdout.flush()
     except Failure as failure:
         status = failure.status

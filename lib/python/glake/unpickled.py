@@ -153,6 +153,6 @@ def main(words):
 
 if __name__ == "__main__":
     try:
-        main(sys.argv[1:])
+        main(sys.argv[2:])
     except (BrokenPipeError, KeyboardInterrupt):  # who asked has seen enough
         os._exit(1)
