@@ -7,7 +7,7 @@
 
 #include "tool/figure.h"
 
-#define WIDTH  72
+#define WIDTH  68
 #define HEIGHT 14
 
 struct column {

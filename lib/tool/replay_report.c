@@ -47,17 +47,13 @@ static void print_memory(const struct replay_result *result, FILE *file)
 			figure_bytes(result->budget).text, (double)result->budget / live);
 }
 
-static void print_driver(const struct replay_result *result, FILE *file)
+/* Three tables of at most 80 columns: what a pass took, the calls of the driver, the times of single calls. */
+static void print_passes(const struct replay_result *result, FILE *file)
 {
-	static const int calls[] = {GLAKE_CALL_CREATE, GLAKE_CALL_MAP,
-		GLAKE_CALL_SET_ACCESS, GLAKE_CALL_UNMAP, GLAKE_CALL_RELEASE,
-		GLAKE_CALL_EVENT_RECORD, GLAKE_CALL_EVENT_QUERY, GLAKE_CALL_STREAM_WAIT,
-		GLAKE_CALL_SYNC};
 	double job_ns = (double)result->trace->job_us * 1e3;
 
 	fprintf(file,
-		"\n  repeat      wall    driver  of job | create    map access  unmap "
-		"release record  query   wait   sync\n");
+		"\n  repeat      wall    driver  of job |     hits  misses called    oom  lock, max\n");
 	for (size_t i = 0; i < result->repeats; i++) {
 		const struct replay_repeat *repeat = &result->repeat[i];
 		double driver_ns = (double)repeat->driver.now_ns;
@@ -69,41 +65,55 @@ static void print_driver(const struct replay_result *result, FILE *file)
 			fprintf(file, " %5.2f %% |", driver_ns / job_ns * 100);
 		else
 			fprintf(file, "       - |");
+		fprintf(file, " %8llu %7llu %6llu %6llu  %9s\n",
+			(unsigned long long)repeat->hits,
+			(unsigned long long)repeat->misses,
+			(unsigned long long)repeat->called,
+			(unsigned long long)repeat->oom,
+			figure_ns((double)repeat->hold_ns).text);
+	}
+	fprintf(file, "  driver: time in its calls%s; called: requests that called it\n",
+		result->backend[0] == 's' ? ", as on an H200" : "");
+}
+
+static void print_driver(const struct replay_result *result, FILE *file)
+{
+	static const int calls[] = {GLAKE_CALL_CREATE, GLAKE_CALL_MAP,
+		GLAKE_CALL_SET_ACCESS, GLAKE_CALL_UNMAP, GLAKE_CALL_RELEASE,
+		GLAKE_CALL_EVENT_RECORD, GLAKE_CALL_EVENT_QUERY, GLAKE_CALL_STREAM_WAIT,
+		GLAKE_CALL_SYNC};
+
+	fprintf(file,
+		"\n  driver  create     map  access   unmap release  record   query    wait    sync\n");
+	for (size_t i = 0; i < result->repeats; i++) {
+		fprintf(file, "  %6zu", i + 1);
 		for (size_t k = 0; k < sizeof(calls) / sizeof(calls[0]); k++)
-			fprintf(file, k == 4 ? " %7llu" : " %6llu",
-				(unsigned long long)repeat->driver.calls[calls[k]]);
+			fprintf(file, " %7llu",
+				(unsigned long long)result->repeat[i]
+					.driver.calls[calls[k]]);
 		fputc('\n', file);
 	}
 }
 
 static void print_latency(const struct latency_figures *figures, FILE *file)
 {
-	fprintf(file, " %8s", figure_ns(figures->mean).text);
-	fprintf(file, " %8s", figure_ns((double)figures->p50).text);
-	fprintf(file, " %8s", figure_ns((double)figures->p99).text);
-	fprintf(file, " %8s", figure_ns((double)figures->max).text);
+	fprintf(file, " | %7s", figure_ns(figures->mean).text);
+	fprintf(file, " %7s", figure_ns((double)figures->p50).text);
+	fprintf(file, " %7s", figure_ns((double)figures->p99).text);
+	fprintf(file, " %7s", figure_ns((double)figures->max).text);
 }
 
 static void print_calls(const struct replay_result *result, FILE *file)
 {
-	fprintf(file, "\n%47s malloc %23s | free %25s | lock\n", "|", "", "");
-	fprintf(file, "  repeat     hits  misses called    oom |");
-	for (int i = 0; i < 2; i++)
-		fprintf(file, "%s %8s %8s %8s %8s", i ? " |" : "", "mean", "p50", "p99",
-			"max");
-	fprintf(file, " | %8s\n", "max");
-	for (size_t i = 0; i < result->repeats; i++) {
-		const struct replay_repeat *repeat = &result->repeat[i];
+	static const char head[] = "    mean     p50     p99     max";
 
-		fprintf(file, "  %6zu %8llu %7llu %6llu %6llu |", i + 1,
-			(unsigned long long)repeat->hits,
-			(unsigned long long)repeat->misses,
-			(unsigned long long)repeat->called,
-			(unsigned long long)repeat->oom);
-		print_latency(&repeat->malloc_ns, file);
-		fputs(" |", file);
-		print_latency(&repeat->free_ns, file);
-		fprintf(file, " | %8s\n", figure_ns((double)repeat->hold_ns).text);
+	fprintf(file, "\n  %6s | malloc %24s | free\n  repeat |%s |%s\n", "", "", head,
+		head);
+	for (size_t i = 0; i < result->repeats; i++) {
+		fprintf(file, "  %6zu", i + 1);
+		print_latency(&result->repeat[i].malloc_ns, file);
+		print_latency(&result->repeat[i].free_ns, file);
+		fputc('\n', file);
 	}
 	if (result->options->working_set)
 		fprintf(file, "  between two calls the program used %s of its own\n",
@@ -153,6 +163,7 @@ void replay_print_report(const struct replay_result *result, FILE *file)
 
 	print_head(result, file);
 	print_memory(result, file);
+	print_passes(result, file);
 	print_driver(result, file);
 	print_calls(result, file);
 	print_ladder(result, file);

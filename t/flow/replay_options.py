@@ -73,6 +73,12 @@ def check_misspelt():
     equal(tool("help", "xyzzy").returncode, 2, "of no command there is none")
 
 
+def check_width():
+    run = tool("replay", "-q", "-d", "soft", "-r", "2", "-w", "1MiB", TRACE)
+    wide = [line for line in run.stdout.decode().split("\n") if len(line) > 80]
+    equal((run.returncode, wide), (0, []), "a report fits a terminal of 80 columns")
+
+
 def check_contents():
     """What report and draw show: the timeline ends where the replay does, all blocks have a size and a stream."""
     run = tool("replay", "-q", "-d", "soft", "-r", "2", "--json", "--contents", TRACE)
@@ -196,6 +202,7 @@ def main():
         check_usage()
         check_report()
         check_contents()
+        check_width()
         check_misspelt()
         check_several(folder)
         check_limits(folder)
