@@ -11,6 +11,7 @@
 #include "tool/progress.h"
 
 #include <errno.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -206,6 +207,21 @@ static const char *command_of(const struct trace_tool_options *options)
 	return options->cuts ? TRACE_TOOL_CUT : TRACE_TOOL_CONVERT;
 }
 
+/* What is wrong is in what was read, or with what is written. */
+static void say_failed(const struct convert *job, const char *message, int err)
+{
+	if (!ferror(job->output.file)) {
+		glk_tool_say("%s", message);
+		return;
+	}
+	glk_tool_say("%s: %s", job->output.path ? job->output.path : "standard output",
+		strerror(-err));
+	if (job->output.file == stdout) { /* not once more at the end */
+		__fpurge(stdout);
+		clearerr(stdout);
+	}
+}
+
 static int convert(struct convert *job)
 {
 	char message[TRACE_MESSAGE_MAX];
@@ -222,7 +238,7 @@ static int convert(struct convert *job)
 			"written to a file",
 			job->options->file);
 	else if (err && err != -EPIPE) /* a reader that has seen enough knows */
-		glk_tool_say("%s", message);
+		say_failed(job, message, err);
 	return err;
 }
 

@@ -6,7 +6,10 @@
  */
 #include "tool/trace_tool.h"
 
+#include "base/atomic.h"
+
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,6 +22,31 @@ static void set_mode(int fd)
 	umask(mask);
 	if (fchmod(fd, 0666 & ~mask))
 		return; /* readable for the owner alone */
+}
+
+/* The name of the part that goes when the process is told to end, at any moment; NULL: there is none. */
+static glk_atomic(const char *) unfinished;
+
+static void on_end(int number)
+{
+	const char *name = glk_load_relaxed(&unfinished);
+
+	if (name)
+		unlink(name);
+	raise(number); /* which ends it now */
+}
+
+static void mind_signals(const char *part)
+{
+	static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+	const struct sigaction action = {
+		.sa_handler = on_end, .sa_flags = (int)SA_RESETHAND | SA_NODEFER};
+	struct sigaction before;
+
+	glk_store_relaxed(&unfinished, part);
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+		if (!sigaction(ends[i], NULL, &before) && before.sa_handler == SIG_DFL)
+			sigaction(ends[i], &action, NULL);
 }
 
 /* A new file beside the one that it is to become, where that is a regular one. */
@@ -34,6 +62,7 @@ static int open_part(struct trace_output *output, FILE **ret_file)
 	if (snprintf(output->part, sizeof(output->part), "%s.XXXXXX", output->path) >=
 		(int)sizeof(output->part))
 		return -ENAMETOOLONG;
+	mind_signals(output->part);
 	fd = mkstemp(output->part);
 	if (fd < 0)
 		return -errno;
@@ -98,5 +127,6 @@ int trace_output_close(struct trace_output *output, bool good)
 		err = -errno;
 	if (err || !good)
 		unlink(output->part);
+	glk_store_relaxed(&unfinished, NULL);
 	return err;
 }

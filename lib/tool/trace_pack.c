@@ -30,12 +30,12 @@ static int fill(struct pack *pack)
 {
 	pack->filled = fread(pack->in, 1, PIECE, pack->from);
 	pack->last = pack->filled < PIECE;
-	return ferror(pack->from) ? -EIO : 0;
+	return ferror(pack->from) ? -errno : 0;
 }
 
 static int put(struct pack *pack, size_t size)
 {
-	return fwrite(pack->out, 1, size, pack->to) == size ? 0 : -EIO;
+	return fwrite(pack->out, 1, size, pack->to) == size ? 0 : -errno;
 }
 
 static int xz(struct pack *pack)

@@ -29,7 +29,7 @@ static int put_chunk(struct trace_writer *writer, char *message, size_t size)
 	memset(writer->chunk + writer->at, 0,
 		(CHUNK_EVENTS - writer->at) * sizeof(*writer->chunk));
 	if (fwrite(writer->chunk, CHUNK_SIZE, 1, writer->file) != 1)
-		return fail(message, size, -EIO, strerror(errno));
+		return fail(message, size, -errno, strerror(errno));
 	writer->header.chunks++;
 	writer->at = 0;
 	writer->lane = 0;
@@ -44,7 +44,7 @@ static int put_header(struct trace_writer *writer, char *message, size_t size)
 	memcpy(page, &writer->header, sizeof(writer->header));
 	if (fseek(writer->file, 0, SEEK_SET) ||
 		fwrite(page, sizeof(page), 1, writer->file) != 1)
-		return fail(message, size, -EIO, strerror(errno));
+		return fail(message, size, -errno, strerror(errno));
 	return 0;
 }
 
@@ -173,7 +173,7 @@ static int printed(int length, char *message, size_t size)
 {
 	if (length >= 0)
 		return 0;
-	return fail(message, size, errno == EPIPE ? -EPIPE : -EIO, strerror(errno));
+	return fail(message, size, -errno, strerror(errno));
 }
 
 int trace_log_begin(FILE *file, char *message, size_t size)

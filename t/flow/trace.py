@@ -391,12 +391,30 @@ def check_usage(folder):
     run = tool("trace", "show", "--lenient", broken)
     equal(run.returncode, 0, "lenient takes what is there")
     has(run.stdout.decode(), "SKIPPED", "and says so")
-    run = tool("trace", "convert", "-o", "/dev/full", trace)
-    equal(run.returncode, 1, "a full disk is a failure")
-    has(run.stderr.decode(), "No space left", "says so")
+    with open("/dev/full", "wb") as full:
+        for args, name in ((["-o", "/dev/full"], "/dev/full"), (["-f", "csv"], "standard output")):
+            run = subprocess.run([TOOL, "trace", "convert", *args, trace], stdout=full, stderr=subprocess.PIPE, check=False)
+            equal((run.returncode, run.stderr.decode()), (1, f"glakectl: {name}: No space left on device\n"), "a full disk")
+    interrupted(folder)
     run = tool("trace", "convert", "-f", "glake", "-o", trace, trace)
     equal(run.returncode, 0, "a trace is converted in place")
     ok(replay(trace)["ok"], "and is one still")
+
+
+def interrupted(folder):
+    """Whoever ends it while it waits for more of the trace finds no half of one."""
+    place = os.path.join(folder, "interrupted")
+    os.mkdir(place)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for name in ("out.csv", "out.trace"):
+            # as a terminal has it, whoever started the test
+            with subprocess.Popen([TOOL, "trace", "convert", "-q", "-o", f"{place}/{name}", "-"], stdin=subprocess.PIPE,
+                                  preexec_fn=lambda number=number: signal.signal(number, signal.SIG_DFL)) as run:
+                run.stdin.write(b"Thread,Time,Action,Pointer,Size,Stream\n")
+                run.stdin.flush()
+                until(lambda: os.listdir(place))
+                run.send_signal(number)
+            equal((run.returncode, os.listdir(place)), (-number, []), f"{name}, ended by signal {number}: nothing is left")
 
 
 def main():
