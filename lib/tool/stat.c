@@ -24,6 +24,7 @@ static const char help[] =
 	"Shows the figures of a process that runs with glake and rpc.socket=yes; see glakectl ps.\n"
 	"It may be left out where there is but one.\n"
 	"\n"
+	"  -a, --all               also figures that are 0\n"
 	"  -i, --interval SECONDS  again and again, until the process ends\n"
 	"  -n, --count N           so many times at most, with -i\n"
 	"  -t, --times             also how long requests, waits and calls took\n"
@@ -33,6 +34,7 @@ static const char help[] =
 	"  -h, --help              show this help\n";
 
 static const struct option long_options[] = {
+	{"all", no_argument, NULL, 'a'},
 	{"interval", required_argument, NULL, 'i'},
 	{"count", required_argument, NULL, 'n'},
 	{"times", no_argument, NULL, 't'},
@@ -44,7 +46,7 @@ static const struct option long_options[] = {
 };
 
 struct wanted {
-	bool json, prometheus, oom, times;
+	bool json, prometheus, oom, times, all;
 	int64_t interval; /* ns; 0: once */
 	unsigned count;	  /* 0: no end */
 	const char *name;
@@ -66,7 +68,7 @@ static int print(const struct wanted *wanted, struct json_object *result)
 			flags |= JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED;
 		puts(json_object_to_json_string_ext(result, flags));
 	} else {
-		stat_print_table(result, wanted->times);
+		stat_print_table(result, wanted->times, wanted->all);
 	}
 	return fflush(stdout) ? GLK_TOOL_FAILED : GLK_TOOL_OK;
 }
@@ -172,6 +174,9 @@ static int take(struct wanted *wanted, int c)
 			COMMAND, "--count", optarg, INT32_MAX, &wanted->count);
 	case 't':
 		wanted->times = true;
+		return 0;
+	case 'a':
+		wanted->all = true;
 		return 0;
 	case 'j':
 		wanted->json = true;

@@ -8,8 +8,8 @@
 struct json_object;
 
 /* A column for each GPU, whatever figures there are; then its streams, and the calls of the driver.
- * `times`: how long calls took, too. */
-void stat_print_table(struct json_object *stats, bool times);
+ * `times`: how long calls took, too. `all`: also what is 0. */
+void stat_print_table(struct json_object *stats, bool times, bool all);
 
 /* stat_times.c: whether a value is times of calls, or an object of such. */
 bool stat_is_times(struct json_object *value);

@@ -47,24 +47,35 @@ static struct figure value_text(const char *name, struct json_object *value)
 	return figure_count((double)json_object_get_uint64(value));
 }
 
-/* A row: one figure of all columns, `part` of it where it is several. */
-static void print_row(
-	const struct column *columns, size_t count, const char *name, const char *part)
+static struct json_object *value_of(
+	const struct column *column, const char *name, const char *part)
 {
-	struct json_object *value;
-	char whole[80];
+	struct json_object *value = NULL;
 
+	json_object_object_get_ex(column->object, name, &value);
+	if (part && json_object_get_type(value) == json_type_object)
+		json_object_object_get_ex(value, part, &value);
+	return value;
+}
+
+/* A row: one figure of all columns, `part` of it where it is several; with `some` none where all are 0. */
+static void print_row(const struct column *columns, size_t count, const char *name,
+	const char *part, bool some)
+{
+	char whole[80];
+	size_t zeroes = 0;
+
+	for (size_t i = 0; some && i < count; i++)
+		zeroes += json_object_get_double(value_of(&columns[i], name, part)) == 0;
+	if (zeroes == count)
+		return;
 	snprintf(whole, sizeof(whole), "%s%s%s", name, part ? "." : "", part ? part : "");
 	for (char *c = whole; *c; c++)
 		if (*c < ' ' || *c > '~')
 			*c = '?';
 	printf("  %-37s", whole);
 	for (size_t i = 0; i < count; i++) {
-		value = NULL;
-		json_object_object_get_ex(columns[i].object, name, &value);
-		if (part && json_object_get_type(value) == json_type_object)
-			json_object_object_get_ex(value, part, &value);
-		printf(" %13s", value_text(name, value).text);
+		printf(" %13s", value_text(name, value_of(&columns[i], name, part)).text);
 	}
 	puts("");
 }
@@ -77,7 +88,7 @@ static bool is_elsewhere(const char *name, struct json_object *value)
 			!strncmp(name, STREAM, strlen(STREAM)));
 }
 
-static void print_columns(const struct column *columns, size_t count)
+static void print_columns(const struct column *columns, size_t count, bool some)
 {
 	printf("  %-37s", "");
 	for (size_t i = 0; i < count; i++)
@@ -93,12 +104,12 @@ static void print_columns(const struct column *columns, size_t count)
 			json_object_object_foreach(value, part, ignored)
 			{
 				(void)ignored;
-				print_row(columns, count, name, part);
+				print_row(columns, count, name, part, some);
 			}
 		} else if ((type == json_type_int || type == json_type_double ||
 				   type == json_type_null) &&
 			strcmp(name, "gpu") && strcmp(name, "context")) {
-			print_row(columns, count, name, NULL);
+			print_row(columns, count, name, NULL, some);
 		}
 	}
 }
@@ -160,7 +171,7 @@ static void print_gpu(struct json_object *gpu, bool times)
 	stat_print_times(gpu, head);
 }
 
-static void print_context(struct json_object *context, bool times)
+static void print_context(struct json_object *context, bool times, bool some)
 {
 	struct json_object *gpus = process_array(context, "gpus");
 	size_t count = gpus ? json_object_array_length(gpus) : 0;
@@ -182,7 +193,7 @@ static void print_context(struct json_object *context, bool times)
 			columns[i].head = heads[i];
 		}
 		if (json_object_get_type(columns[0].object) == json_type_object)
-			print_columns(columns, here);
+			print_columns(columns, here, some);
 	}
 	for (size_t i = 0; i < count; i++)
 		print_gpu(json_object_array_get_idx(gpus, i), times);
@@ -190,14 +201,14 @@ static void print_context(struct json_object *context, bool times)
 		puts("");
 	columns[0] = (struct column){"all GPUs", context};
 	if (json_object_get_type(context) == json_type_object)
-		print_columns(columns, 1);
+		print_columns(columns, 1, some);
 	if (times && json_object_get_type(context) == json_type_object) {
 		puts("");
 		stat_print_times(context, "times");
 	}
 }
 
-void stat_print_table(struct json_object *stats, bool times)
+void stat_print_table(struct json_object *stats, bool times, bool all)
 {
 	struct json_object *contexts = process_array(stats, "contexts");
 	size_t count = contexts ? json_object_array_length(contexts) : 0;
@@ -208,5 +219,7 @@ void stat_print_table(struct json_object *stats, bool times)
 	printf("Process %d, %s, glake %s\n", (int)process_number(stats, "pid"), program,
 		version);
 	for (size_t i = 0; i < count; i++)
-		print_context(json_object_array_get_idx(contexts, i), times);
+		print_context(json_object_array_get_idx(contexts, i), times, !all);
+	if (count && !all)
+		puts("\nFigures that are 0 are left out: --all has them.");
 }

@@ -64,6 +64,10 @@ def check_forms(room, program):
     equal(still(json.loads(room.tool("stat", "-j", direct["program"]).stdout)), direct,
           "by its name")
     table = room.tool("stat").stdout
+    rows = [row.split()[1:] for row in table.splitlines() if re.match("  [a-z]", row) and "streams" not in row]
+    ok(rows and not any(row[0] in ("0", "-") for row in rows), "without --all no row is 0", rows)
+    has(table, "--all", "and it says how the others are had")
+    table = room.tool("stat", "--all").stdout
     for name, value in gpu.items():
         if name.startswith("stream_"):
             ok(re.search(rf"^  GPU 1 +streams .*{name[7:]}", table, re.M), f"streams have {name}")
@@ -72,7 +76,7 @@ def check_forms(room, program):
             ok(re.search(rf"^  {row} +\S", table, re.M), f"the table has {name}")
     ok(re.search(r"^    legacy +2\.86 MiB +3 ", table, re.M), "a stream")
     ok("duration" not in table, "times are not shown unasked")
-    table = room.tool("stat", "--times").stdout
+    table = room.tool("stat", "--times", "--all").stdout
     ok(re.search(r"^  request_duration +3( +[\d.]+ [num]?s){4}$", table, re.M), "three requests")
     ok(re.search(r"^  spill_duration +0$", table, re.M), "no spill")
     ok(re.search(r"^  driver_call_duration\.create +\d+ +8\.10 us +\S+ us +8\.10 us +8\.10 us$",
