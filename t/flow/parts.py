@@ -44,6 +44,9 @@ def of_python():
         done_ = run(TOOL, command, "--no-such-option")
         equal((done_.returncode, done_.stderr), (
             2, f"glakectl {command}: unknown option '--no-such-option'; see glakectl {command} --help\n"), "or not")
+        with subprocess.Popen(["sh", "-c", f"exec {TOOL} {command} --help >&-"], stderr=subprocess.PIPE, text=True) as closed:
+            equal((closed.stderr.read(), closed.wait()), (
+                "glakectl: the report could not be written: Bad file descriptor\n", 1), "without a standard output")
         done_ = run(TOOL, command, *["x"] * 5000)
         equal(done_.returncode, 2, "of too many words")
         has(done_.stderr, "more than 4096 arguments", "it says so")

@@ -7,6 +7,7 @@ appear when they are whole.
 
 import contextlib
 import difflib
+import errno
 import getopt
 import gzip
 import json
@@ -204,6 +205,9 @@ def _stop(number, frame):
 
 def main(command, run_command):
     """A command with its words: ends the process by its status, or by the signal that interrupted it."""
+    if sys.stdout is None:  # somebody closed it
+        say("glakectl: the report could not be written: " + os.strerror(errno.EBADF))
+        sys.exit(1)
     for number in STOPS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _stop)
