@@ -151,6 +151,7 @@ void glk_refusal_note(struct glk_cache *cache, const struct glk_request *request
 	r.stats = stats;
 	r.host_budget = cache->host ? glk_load_relaxed(&cache->host->budget) : 0;
 	r.places = glk_peek_relaxed(&cache->places);
+	r.large = cache->arena.map.large > 1;
 	r.may_place = cache->host && !r.places &&
 		request->size <= cache->conf->map_span &&
 		glk_peek_relaxed(&cache->conf->tier_place) == GLK_TIER_PLACE_GPU;

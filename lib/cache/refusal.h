@@ -46,6 +46,7 @@ struct glk_refusal {
 	struct glake_stats stats;
 	uint64_t host_budget; /* UINT64_MAX: none */
 	bool places, may_place;
+	bool large; /* there are pages of several slots */
 	/* The walk. */
 	struct {
 		uint64_t count; /* of them all */

@@ -196,7 +196,11 @@ static void put_advice(struct page *page, const struct glk_refusal *r)
 		advise(page, "glake_pool_release() of graphs that are done, %s",
 			glk_say_bytes(s->pool_held).text);
 	if (rest->bytes >= r->asked)
-		advise(page, "a smaller pool.large_page: %s are the rest of pages",
+		advise(page, "%s: %s are the rest of pages",
+			r->large
+				? "a smaller pool.large_page"
+				: "blocks that stay for long asked for side by side, or with "
+				  "a tag of their own",
 			glk_say_bytes(rest->bytes).text);
 	if (s->live >= s->away + s->placed + r->asked)
 		advise(page,

@@ -396,6 +396,7 @@ static void in_lines(void)
 	r.walk.sizes[0] = (struct glk_owner){16 * MIB, 4, 60 * MIB};
 	r.walk.sizes[1] = (struct glk_owner){4 * MIB, 5, 10 * MIB};
 	r.walk.streams[0] = (struct glk_owner){0xab, 9, 70 * MIB};
+	r.large = true;
 	is_str(printed(&r, GLAKE_REFUSAL_WHOLE),
 		"GPU 3 refused 8 MiB on stream 0xab, contiguous, for a graph, refusal 7:\n"
 		"  there is none\n"
@@ -486,8 +487,13 @@ static void by_what_helps(void)
 	advised(&r, "a smaller request",
 		"nor is less than it asks for in the rest of pages");
 	r.walk.pieces[GLAKE_RUN_REST].bytes++;
+	advised(&r,
+		"blocks that stay for long asked for side by side, or with a tag of their own: "
+		"8 MiB are the rest of pages",
+		"as much as it asks for is, where pages are as small as they may be");
+	r.large = true;
 	advised(&r, "a smaller pool.large_page: 8 MiB are the rest of pages",
-		"as much as it asks for is");
+		"and where they are not");
 	r.walk.pieces[GLAKE_RUN_REST].bytes = 0;
 	r.flags = GLAKE_ALLOC_CONTIGUOUS;
 	r.stats.free_pages = 8 * MIB - 1;
