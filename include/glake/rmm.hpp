@@ -4,7 +4,7 @@
 
 /*
  * GPU memory of glake for RMM and what stands on it (cuDF, cuML, RAFT): a memory resource as RMM
- * 26.10 and CCCL 3.3 know it, cuda::mr::resource_with<..., cuda::mr::device_accessible>. For C++20,
+ * 26.10 and CCCL 3.5 know it, cuda::mr::resource_with<..., cuda::mr::device_accessible>. For C++20,
  * with RMM's headers and its library, which want g++ 12 or clang 16.
  *
  *   glk::context ctx;
