@@ -37,7 +37,7 @@ static const struct command {
 		"show what a broker gives of each GPU, and to whom"},
 	{"whose", NULL, "glake.asks", "say what an address of a running process is"},
 	{"check", NULL, "glake.asks", "have it look at the blocks that it guards"},
-	{"dedup", NULL, "watch",
+	{"dedup", NULL, "glake.asks",
 		"show what exists once, and what is there more than once"},
 	{"map", NULL, "watch", "show the address space of a running process"},
 	{"snapshot", NULL, "glake.snapshots", "write it as a snapshot of PyTorch"},

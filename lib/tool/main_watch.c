@@ -7,7 +7,6 @@ int main(int argc, char **argv)
 	static const struct glk_tool_command commands[] = {
 		{"ps", glk_tool_ps},
 		{"stat", glk_tool_stat},
-		{"dedup", glk_tool_dedup},
 		{"map", glk_tool_map},
 		{"top", glk_tool_top},
 		{"engine", glk_tool_engine},

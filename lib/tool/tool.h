@@ -24,7 +24,6 @@ enum glk_tool_status {
 
 /* One a command, each in the file of its name. argv[0] is the name of the command. */
 int glk_tool_bench(int argc, char **argv);
-int glk_tool_dedup(int argc, char **argv);
 int glk_tool_conf(int argc, char **argv);
 int glk_tool_doctor(int argc, char **argv);
 int glk_tool_info(int argc, char **argv);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""glakectl kv, whose, check and broker: what a running process, or the broker of this user, says when it is asked."""
+"""glakectl kv, whose, check, dedup and broker: what a running process, or the broker of this user, says when it is asked."""
 
 import json
 import sys
@@ -40,6 +40,17 @@ process may be left out where there is but one.
 
   -j, --json  for programs
   -h, --help  show this help
+"""
+DEDUP = """\
+usage: glakectl dedup [--dry-run] [--json] [PID|PROGRAM]
+
+Shows how much memory of a process that runs with glake and rpc.socket=yes exists once
+and is in use in several places. The process may be left out where there is but one.
+
+  -n, --dry-run  have it look how much of its memory is there more than once; nothing is
+                 changed
+  -j, --json     for programs
+  -h, --help     show this help
 """
 BROKER = """\
 usage: glakectl broker [--json] [--socket PATH]
@@ -86,7 +97,7 @@ def show_json(value):
 
 
 def ask(command, text, words, fewest=0, most=1):
-    """The words of a command, and what its process answers; the last word may be the process."""
+    """The options of a command, its words, and what its process answers; the last word may be the process."""
     given, rest = tool.options(command, text, words, fewest, most)
     name = rest[fewest] if len(rest) > fewest else None
 
@@ -95,17 +106,17 @@ def ask(command, text, words, fewest=0, most=1):
         if "json" in given:
             show_json(found)
         return found
-    return "json" in given, rest, result
+    return given, rest, result
 
 
 def kv(words):
     if words[:1] == ["simulate"]:
         return simulate.run(words[1:])
-    is_json, _, result = ask("kv", KV, words)
+    given, _, result = ask("kv", KV, words)
     found = result()
     if not isinstance(found, list):
         raise tool.Failure("glakectl: what the process answers are no KV caches")
-    if is_json:
+    if "json" in given:
         return 0
     print("GPU    SEQUENCES PREFIXES     TOKENS     NEEDED       HELD     SHARED      LIMIT     PAGES   AHEAD     MET  REFUSED"
           "    WAITS  AWAY")
@@ -127,7 +138,7 @@ def kv(words):
 
 
 def whose(words):
-    is_json, rest, result = ask("whose", WHOSE, words, fewest=1, most=2)
+    given, rest, result = ask("whose", WHOSE, words, fewest=1, most=2)
     try:
         address = int(rest[0], 0)
     except ValueError:
@@ -135,7 +146,7 @@ def whose(words):
     if not 0 < address < 1 << 63:
         raise tool.usage("whose", "an address, as 0x7f0000000000")
     found = result(address=address)
-    if is_json:
+    if "json" in given:
         return 0
     found = Said(found if isinstance(found, dict) else {})
     number = found.number
@@ -154,17 +165,32 @@ def whose(words):
 
 
 def check(words):
-    is_json, _, result = ask("check", CHECK, words)
+    given, _, result = ask("check", CHECK, words)
     found = result()
     if not isinstance(found, list):
         raise tool.Failure("glakectl: what the process answers is no check")
-    for context in said(found) if not is_json else ():
+    for context in said(found) if "json" not in given else ():
         print("context {}: {} blocks looked at, {} broken; {} freed ones, {} without a look, {} unguarded; {} findings".format(
             *context.number("context", "blocks", "broken", "freed", "unchecked", "unguarded", "findings")))
         for one in context.rows("last"):
             gpu, count, offset, base, size, thread = one.number("gpu", "bytes", "offset", "base", "size", "thread")
             print(f"  GPU {gpu}: {one.word('kind')}, {count} bytes from offset {offset} of {base:#x} ({size} bytes, thread {thread})")
     return int(any(one.number("findings") for one in said(found)))
+
+
+def dedup(words):
+    given, _, result = ask("dedup", DEDUP, words)
+    found = result(look="dry-run" in given)
+    if not isinstance(found, list):
+        raise tool.Failure("glakectl: what the process answers is no such list")
+    for gpu in said(found) if "json" not in given else ():
+        shared, page = gpu.sizes("shared_bytes", "page_bytes")
+        print(f"context {gpu.number('context')}, GPU {gpu.number('gpu')}: {shared} exist once and are in use again")
+        for of, prefix in (("parts of 64 KiB", ""), (f"pages of {page}", "pages_")) if "dry-run" in given else ():
+            names = [prefix + name for name in ("equal_bytes", "looked_bytes")]
+            (equal, looked), share = gpu.number(*names), "{} of {}".format(*gpu.sizes(*names))
+            print(f"  in {of}: {share} are there more than once, {100 * equal / (looked or 1):.1f} %")
+    return 0
 
 
 def broker(words):
@@ -199,4 +225,4 @@ def broker(words):
 
 
 if __name__ == "__main__":
-    tool.main(sys.argv[1], {"kv": kv, "whose": whose, "check": check, "broker": broker}[sys.argv[1]])
+    tool.main(sys.argv[1], {"kv": kv, "whose": whose, "check": check, "dedup": dedup, "broker": broker}[sys.argv[1]])
