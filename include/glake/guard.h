@@ -114,7 +114,8 @@ GLAKE_EXPORT const char *glake_finding_name(int kind);
  * reported by that. Until then the block is called by its size and by the thread that asked for it.
  *
  * ptr	first byte of the block; NULL: nothing is named, and it is asked whether there is such a tool
- * name	what it is called; borrowed, and read before the call returns; NULL only with ptr
+ * name	what it is called; borrowed, and read before the call returns; NULL only with ptr. A tool is told its first 49
+ *	bytes, as compute-sanitizer has no more; guard.names has all of it
  *
  * Returns 0, -ENOENT (no such tool is attached, or it takes no names), -EINVAL (no live block begins there of which it was told;
  * NULL), -ESTALE, -ENODEV (in a forked child).

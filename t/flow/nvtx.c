@@ -54,6 +54,11 @@ static void blocks(void)
 	is_int(glake_block_name(ctx, NULL, NULL), 0, "there is one for names");
 	is_int(glake_block_name(ctx, b, "loss, train.py:12"), 0, "one is named");
 	is_str(region(b)->name, "loss, train.py:12", "  so");
+	is_int(glake_block_name(ctx, b,
+		       "a name of more than 49 characters, which a tool would warn of"),
+		0, "and by a long name");
+	is_str(region(b)->name, "a name of more than 49 characters, which a tool w",
+		"  as far as tools have it");
 	is_error(glake_block_name(ctx, b + 1, "x"), -EINVAL, "INVAL");
 	is_error(glake_block_name(ctx, &told, "x"), -EINVAL, "INVAL");
 	is_error(glake_block_name(ctx, b, NULL), -EINVAL, "INVAL");
