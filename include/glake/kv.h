@@ -372,7 +372,8 @@ GLAKE_EXPORT int glake_kv_layer_grow(struct glake_kv *kv, uint32_t slot, uint32_
  *
  * Lanes that are had by one call are all mapped before the first copy is queued. A driver may hold a mapping up while copies
  * to the GPU are under way (580 does: until those are done, or for a millisecond a page), so a call for each layer waits for
- * the copies of the layer before it; one call for all of them does not.
+ * the copies of the layer before it, which one call for all of them does not. But whoever needs memory of the cache meanwhile
+ * waits for that call.
  *
  * A program that has no time for these calls makes them on a thread and a stream of its own, and has its other streams wait
  * for an event there: nothing of what that thread waits for is queued behind the event. The library has no thread

@@ -76,7 +76,8 @@ class Layered(GlakeLayer):
         self.moved(called)
 
     def back(self, slot, layer, layers, stream=None):
-        self.moved(self.cache.layer_wait, slot, 2 * layer, 2 * layers, stream)
+        for number in range(layer, layer + layers):  # so that steps find the cache's memory free between two
+            self.moved(self.cache.layer_wait, slot, 2 * number, 2, stream)
 
     def runs(self, slot):
         """All layers are back."""
