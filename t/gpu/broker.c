@@ -118,6 +118,7 @@ static void note_calls(const struct order *o, const struct glake_driver_stats *s
 				glake_call_name(i),
 				(double)(d.ns[i] - since->ns[i]) / 1e6);
 	}
+	fflush(stdout); /* which a worker that is killed takes with it */
 }
 
 static struct report obey(const struct order *o)
