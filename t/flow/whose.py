@@ -92,17 +92,22 @@ def check_liar(room):
     with socket.socket(socket.AF_UNIX) as liar:
         liar.bind(path)
         liar.listen(8)
-        for result, status, out, err in ((b"null", 1, "", "it answers with nothing"),
-                                         ('{"what":"\x7f\x9b31m"}'.encode(), 0, '{\n  "what": "???31m"\n}\n', "")):
-            run = subprocess.Popen([TOOL, "whose", "--json", "1", str(os.getpid())], env=room.env, stdout=subprocess.PIPE,
+        for words, result, status, out, err in (
+                (["whose", "--json", "1"], b"null", 1, "", "it answers with nothing"),
+                (["whose", "--json", "1"], '{"what":"\x7f\x9b31m"}'.encode(), 0, '{\n  "what": "???31m"\n}\n', ""),
+                (["whose", "--json", "1"], b'{"size":1e999}', 1, "", "is no JSON"),
+                (["dedup", "--dry-run"], b'[{"looked_bytes":1,"equal_bytes":1' + b"0" * 400 + b"}]", 0, "context 0, GPU 0: 0 B", "")):
+            run = subprocess.Popen([TOOL, *words, str(os.getpid())], env=room.env, stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True)
             one = liar.accept()[0]
             one.recv(1000)
             one.sendall(b'{"jsonrpc":"2.0","id":1,"result":' + result + b"}\n")
             one.close()
             said = run.communicate(timeout=HUNG)
-            equal((run.returncode, said[0]), (status, out), f"{result}: what is shown of it")
+            equal((run.returncode, said[0][:len(out)]), (status, out), f"{result[:40]}: what is shown of it")
+            equal(bool(said[0]), bool(out), "and nothing else")
             has(said[1], err, "and said")
+            ok(said[1].count("\n") <= 1, "in a line", said[1])
     os.unlink(path)
 
 

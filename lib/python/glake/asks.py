@@ -73,7 +73,7 @@ class Said(dict):
         return 0
 
     def number(self, *names):
-        found = [self[name] if type(self[name]) is int and self[name] >= 0 else 0 for name in names]
+        found = [self[name] if type(self[name]) is int and 0 <= self[name] < 1 << 64 else 0 for name in names]
         return found if len(found) > 1 else found[0]
 
     def sizes(self, *names):
@@ -92,7 +92,10 @@ def said(value):
 
 
 def show_json(value):
-    text = json.dumps(value, indent=2, ensure_ascii=False).encode(errors="replace")
+    try:
+        text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False).encode(errors="replace")
+    except (ValueError, RecursionError):
+        raise tool.Failure("glakectl: what is answered is no JSON") from None
     print("".join(chr(c) if c == 10 or 32 <= c < 127 else "?" for c in text))
 
 

@@ -70,7 +70,10 @@ def ask(pid, method, **params):
     with _connect(os.path.join(room(), f"{pid}.sock"), end) as one:
         one.sendall(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode() + b"\n")
         while b"\n" not in text[-65536:]:
-            one.settimeout(max(end - time.monotonic(), 0.001))
+            left = end - time.monotonic()
+            if left <= 0:  # however much comes, by a byte at a time
+                raise TimeoutError
+            one.settimeout(left)
             more = one.recv(65536)
             text += more
             if not more or len(text) > MOST:
