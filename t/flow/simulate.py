@@ -83,6 +83,9 @@ def check_file():
         for policy in POLICIES:
             equal(result["points"][0][policy]["requests"], 3, "as many requests")
         has(simulate(path).stdout, path, "a table names the file")
+        strange = os.path.join(os.fsencode(folder), b"\x1b[31m\xff")
+        os.rename(path, strange)
+        has(simulate(strange).stdout, f"of {folder}/?[31m?\n", "as a terminal takes it")
     for line, why in (("{}", "line 2"), ("x", "line 2"), ('{"arrival": -1, "prompt": 1, "output": 1}', "no request"),
                       ('{"arrival": 0, "prompt": "1", "output": 1}', "no request"),
                       ('{"arrival": 0, "prompt": 1e99, "output": 1}', "no request"), ("[1]", "no request")):
@@ -90,6 +93,11 @@ def check_file():
         equal((run.returncode, run.stdout), (1, ""), line)
         has(run.stderr, why, "is named")
     has(simulate("-", text="").stderr, "no requests", "nothing in it")
+    run = subprocess.run(["sh", "-c", r"printf '\377\n' | LC_ALL=C.UTF-8 $0 kv simulate -; $0 kv simulate - <&-", TOOL], capture_output=True,
+                         encoding="utf-8", check=False)
+    equal(run.stderr.count("\n"), 2, "no text, and no standard input")
+    has(run.stderr, "-, line 1: it is no request", "  one is told of")
+    has(run.stderr, "-: Bad file descriptor", "  and the other")
     has(simulate("/nowhere").stderr, "/nowhere", "a file that is not there")
     run = simulate("-", text='{"arrival": 0, "prompt": 50000, "output": 1}\n')
     equal(run.returncode, 1, "a request that has no room")
@@ -128,10 +136,16 @@ def check_words():
     equal(simulate("--help").returncode, 0, "help")
     for wrong in (["-r", "x0"], ["-r", "1,"], ["-a", "burst:0"], ["-p", "uniform:5-2"], ["-p", "0"], ["-g", "azure"], ["-M", "9b"],
                   ["-H", "tpu"], ["-P", "best"], ["-m", "0"], ["-l", "0"], ["--prompt-cost", "1,2"], ["--step-cost", "-1,0,0"],
-                  ["-T", "nan"], ["-F", "0"], ["-n", "0"], ["a", "b"], ["-s", "x"]):
+                  ["-T", "nan"], ["-F", "0"], ["-n", "0"], ["-m", "9" * 400], ["--step-cost", "1e308,0,0"], ["a", "b"], ["-s", "x"]):
         run = simulate(*wrong)
         equal((run.returncode, run.stdout), (2, ""), " ".join(wrong))
         has(run.stderr, "glakectl", "is told")
+    for rate in ("1e-12", "1e-320"):
+        run = simulate("-n", "10", "-r", rate)
+        equal((run.returncode, run.stdout, run.stderr.count("\n")), (1, "", 1), "arrivals after all times")
+        has(run.stderr, "requests a second the last one would come after", "are told of")
+    result = points("-n", "1", "-r", "1", "-g", "1", "--prompt-cost", "0,0,0", "--step-cost", "0,0,0")
+    equal(result["points"][0]["first"]["late"], 0, "where nothing takes time")
     result = points("-n", "50", "-a", "burst:10", "-p", "lognormal:2000,1", "-g", "uniform:1-200", "-M", "70b", "-H", "h200",
                     "-m", "30GiB", "-l", "55,50", "-r", "2", "-s", "9", "--prompt-cost", "1,30,0.5", "--step-cost", "20,10,50",
                     "-T", "0", "-b", "8")

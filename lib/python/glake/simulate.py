@@ -56,6 +56,7 @@ the planner is told another number; '-' is the standard input. Without one they 
   -h, --help             show this help
 """
 TOKENS, REQUESTS, RATES, AT_ONCE, WORD = 1 << 28, 10_000_000, 64, 65536, (1 << 64) - 1
+NUMBER, LAST = 1e9, 9e9  # what a number is at most; and a time in seconds, which is an int64_t in ns
 POLICIES = {"first": planner.FIRST, "swap": planner.SWAP, "layers": planner.LAYERS}  # in the order in which they are shown
 # parameters, of 2 bytes; hidden size; layers; bytes a token of keys and values in all of them
 MODELS = {"7b": (6.74e9, 4096, 32, 512 << 10), "8b": (8.03e9, 4096, 32, 128 << 10), "13b": (13.0e9, 5120, 40, 800 << 10),
@@ -109,7 +110,7 @@ def numbers(option, text, least, fewest, most):
         found = [float(word) for word in text.split(",")]
     except ValueError:
         found = []
-    if not fewest <= len(found) <= most or not all(math.isfinite(one) and one >= least for one in found):
+    if not fewest <= len(found) <= most or not all(least <= one <= NUMBER for one in found):
         raise wrong(f"--{option} {text}: it is {'three numbers, 0 or more' if most == 3 else 'one number or two' if most == 2 else 'a number'}")
     return found
 
@@ -176,7 +177,7 @@ def read(path):
     """Requests of a file, in the order in which they come."""
     rows = []
     try:
-        with (sys.stdin if path == "-" else open(path, encoding="utf-8", errors="replace")) as file:
+        with open(0 if path == "-" else path, encoding="utf-8", errors="replace", closefd=path != "-") as file:
             for number, line in enumerate(file, 1):
                 if not line.strip():
                     continue
@@ -291,6 +292,8 @@ class Simulation:
 
     def run(self, policy, scale):
         """What came of the requests, whose arrivals are so many times as far apart."""
+        if not self.rows[-1][0] * scale <= LAST:
+            raise tool.Failure(f"glakectl: at {1 / scale:.4g} requests a second the last one would come after {LAST:.0f} s")
         requests = (Request * len(self.rows))()
         for request, (arrives, prompt, output, expected) in zip(requests, self.rows):
             request.prompt, request.output, request.expected, request.arrives = prompt, output, expected, round(arrives * scale * 1e9)
@@ -312,7 +315,7 @@ class Simulation:
             "token_s": spread([value for value, one in zip(token, requests) if one.output > 1]),
             "gap_s": spread([(one.second - one.first) / 1e9 for one in requests if one.output > 1]),
             "late_first": sum(late), "late_token": sum(slow), "late": sum(map(max, late, slow)),
-            "tokens_per_s": sum(one.output for one in requests) / (ends - requests[0].arrives / 1e9), "ends_s": ends,
+            "tokens_per_s": sum(one.output for one in requests) / max(ends - requests[0].arrives / 1e9, 1e-9), "ends_s": ends,
             "away": sum(one.away for one in requests), "most_used_bytes": result.most_used, "out_bytes": figures.out,
             "back_bytes": figures.back, **{name: getattr(figures, name) for name in
                                            ("held_off", "renegotiated", "layers_back", "layers_late")},
@@ -358,7 +361,7 @@ class Simulation:
               f"{scene.prompt_square:.4g} ns a token squared\n"
               f"step       {scene.step / 1e6:.4g} ms, {scene.step_sequence / 1e3:.4g} us a sequence, "
               f"{scene.step_token:.4g} ns a token of its cache")
-        print(f"requests   of {self.file}" if self.file else f"requests   {len(self.rows)}, seed {self.seed}, "
+        print(f"requests   of {tool.plain(self.file)}" if self.file else f"requests   {len(self.rows)}, seed {self.seed}, "
               f"{'bursts at random times' if self.burst > 1 else 'Poisson'}; {self.told}")
         print(f"objectives first token {self.first:g} s, {self.token * 1e3:g} ms a token")
         if self.knee:

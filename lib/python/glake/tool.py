@@ -13,6 +13,7 @@ import gzip
 import json
 import logging
 import lzma
+import math
 import os
 import re
 import shutil
@@ -167,7 +168,8 @@ def spooled(path, stack):
 def size(text):
     """Bytes of "39.4GiB", "512M" or "100"; None for anything else."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(?:([KMGTPE])(?:i?B)?|B)?", text)
-    return match and int(float(match[1]) * 1024 ** (" KMGTPE".index(match[2]) if match[2] else 0))
+    value = float(match[1]) * 1024 ** (" KMGTPE".index(match[2]) if match[2] else 0) if match else math.inf
+    return int(value) if value < math.inf else None
 
 
 def _digits(value):
