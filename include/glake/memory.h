@@ -57,10 +57,10 @@ struct CUevent_st;  /* the same: a CUevent or cudaEvent_t */
  *		stream that waits for the legacy one is in its way, for which the driver is asked
  *		before. One that begins in that very moment is lost, and driver 580 was seen to end
  *		the process there; where one was met, that is done for no thread that lives any more
- * flags	GLAKE_ALLOC_...; or-ed in, an alignment in bytes: a power of two above GLAKE_GRAIN, up
- *		to GLAKE_ALIGN_MAX. An aligned block comes from no quick bin, has nothing of
- *		guard.mode behind it, and is none of managed memory. Contiguous and elastic blocks
- *		are aligned to pool.small_page as they are
+ * flags	GLAKE_ALLOC_...; or-ed in, an alignment in bytes: a power of two above GLAKE_GRAIN (smaller
+ *		numbers are other flags), up to GLAKE_ALIGN_MAX. An aligned block comes from no quick bin,
+ *		has nothing of guard.mode behind it, and is none of managed memory. Contiguous and elastic
+ *		blocks are aligned to pool.small_page as they are
  *
  * Returns 0, or -EINVAL (size 0, unknown flag, two alignments, unknown device, NULL output, no stream of
  * that GPU), -ENOMEM, -EBUSY (CAPTURE: memory could be had only by waiting for a stream

@@ -19,7 +19,7 @@ namespace glk
  * from the host, and that ends the program. It is for code that only hands addresses on: buffers
  * that kernels fill, allocate() and deallocate() of a polymorphic_allocator without construct().
  *
- * An alignment above GLAKE_ALIGN_MAX is refused. Throws glk::bad_alloc, a std::bad_alloc. Two are
+ * An alignment that is above GLAKE_ALIGN_MAX or no power of two is refused. Throws glk::bad_alloc, a std::bad_alloc. Two are
  * equal if context, GPU and stream are. Thread: any.
  */
 class memory_resource : public std::pmr::memory_resource
@@ -37,7 +37,7 @@ class memory_resource : public std::pmr::memory_resource
 		void *ptr = nullptr;
 		int err;
 
-		if (alignment > GLAKE_ALIGN_MAX)
+		if (alignment > GLAKE_ALIGN_MAX || (alignment & (alignment - 1)))
 			throw std::bad_alloc();
 		/* Blocks of 0 bytes differ from each other too. */
 		err = glake_alloc(ctx_.get(), device_, bytes ? bytes : 1, stream_,

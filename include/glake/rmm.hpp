@@ -40,7 +40,7 @@ namespace glk
  *
  * Requests throw rmm::out_of_memory for -ENOMEM and rmm::bad_alloc for all else, with glake's
  * sentence. 0 bytes are a null pointer. Blocks lie at multiples of GLAKE_GRAIN or of the alignment;
- * one above GLAKE_ALIGN_MAX is refused with rmm::bad_alloc.
+ * one that is above GLAKE_ALIGN_MAX or no power of two is refused with rmm::bad_alloc.
  * Thread: any. Blocks and Driver calls: as glake_alloc and glake_free, but for allocate_sync.
  */
 class rmm_resource
@@ -113,9 +113,9 @@ class rmm_resource
 		void *ptr = nullptr;
 		int err;
 
-		if (alignment > GLAKE_ALIGN_MAX)
+		if (alignment > GLAKE_ALIGN_MAX || (alignment & (alignment - 1)))
 			throw ::rmm::bad_alloc(
-				"glake: blocks are aligned to 2 MiB at most");
+				"glake: an alignment is a power of two, 2 MiB at most");
 		err = bytes ? glake_alloc(ctx_.get(), device_, bytes, stream,
 				      alignment & GLAKE_ALLOC_ALIGN, &ptr)
 			    : 0;

@@ -42,13 +42,14 @@ class tensorrt_allocator : public nvinfer1::IGpuAsyncAllocator
 	{
 	}
 
-	/* Alignments are 0 or a power of two, up to GLAKE_ALIGN_MAX. */
+	/* Alignments are 0 or a power of two, up to GLAKE_ALIGN_MAX; others are refused. */
 	void *allocateAsync(const std::uint64_t size, const std::uint64_t alignment,
 		const nvinfer1::AllocatorFlags, cudaStream_t stream) noexcept override
 	{
 		void *ptr = nullptr;
 
-		if (size && alignment <= GLAKE_ALIGN_MAX)
+		if (size && alignment <= GLAKE_ALIGN_MAX &&
+			!(alignment & (alignment - 1)))
 			glake_alloc(ctx_.get(), device_, size, stream,
 				static_cast<std::uint32_t>(alignment) & GLAKE_ALLOC_ALIGN,
 				&ptr);

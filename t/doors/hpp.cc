@@ -177,11 +177,14 @@ static void resources()
 		any.deallocate(ptr, 700, align);
 	}
 	ptr = nullptr;
-	try {
-		ptr = any.allocate(1, 2 * GLAKE_ALIGN_MAX);
-	} catch (const std::bad_alloc &) {
+	for (volatile std::size_t align : {std::size_t{3}, std::size_t{513},
+		     std::size_t{1536}, 2 * GLAKE_ALIGN_MAX, ~(~std::size_t{0} >> 1)}) {
+		try {
+			ptr = any.allocate(1, align);
+		} catch (const std::bad_alloc &) {
+		}
+		ok(!ptr, "one of %zu is refused", align);
 	}
-	ok(!ptr, "one above 2 MiB is refused");
 	ok(any == same && any != other && any != *std::pmr::new_delete_resource(),
 		"equal by context, stream and GPU");
 }

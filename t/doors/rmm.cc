@@ -156,9 +156,11 @@ static void refusals()
 	has_str(text, "glake: ", "in glake's words");
 	ok(thrown<std::bad_alloc>([&] { (void)gpu.allocate(streams[0], 256 * MIB, A); }),
 		"which is a std::bad_alloc");
-	ok(thrown<rmm::bad_alloc>(
-		   [&] { (void)gpu.allocate(streams[0], MIB, 2 * GLAKE_ALIGN_MAX); }),
-		"an alignment above 2 MiB is refused");
+	for (std::size_t align : {std::size_t{1536}, 2 * GLAKE_ALIGN_MAX})
+		has_str(thrown<rmm::bad_alloc>(
+				[&] { (void)gpu.allocate(streams[0], MIB, align); }),
+			"glake: an alignment is a power of two, 2 MiB at most",
+			"any other is refused");
 	text = thrown<rmm::bad_alloc>(
 		[&] { (void)glk::rmm_resource(ctx, 77).allocate(streams[0], MIB, A); });
 	has_str(text, "INVAL", "a GPU that is not there: rmm::bad_alloc");

@@ -20,7 +20,7 @@ int main()
 	glk::stream_t streams[2];
 	void *ptr, *other;
 
-	tap_plan(16);
+	tap_plan(17);
 	tap_note("TensorRT %d.%d", NV_TENSORRT_MAJOR, NV_TENSORRT_MINOR);
 	for (glk::stream_t &stream : streams)
 		glake_stream_new(ctx.get(), 0, &stream);
@@ -39,6 +39,8 @@ int main()
 		"a stricter alignment");
 	ok(!async.allocateAsync(1, 2 * GLAKE_ALIGN_MAX, 0, streams[0]),
 		"one above 2 MiB is refused");
+	ok(!async.allocateAsync(1, 1536, 0, streams[0]),
+		"and one that is no power of two");
 	ok(!async.allocateAsync(256 << 20, 256, 0, streams[0]), "more than there is");
 	is_int(glk::last_error().err, -ENOMEM, "and why");
 	ok(!async.deallocateAsync(&ctx, streams[0]), "what is none of ours");
