@@ -75,5 +75,9 @@ bool glk_guard_stack_text(const uint64_t *frames, char *text, size_t room)
 		length = name_frame(frames[i], text + at, room - at);
 		at += length > 0 ? (size_t)length : 0;
 	}
+	/* a program may have any name; the report is JSON, and the log is read on terminals */
+	for (char *c = text; *c; c++)
+		if (*c < ' ' || *c > '~' || *c == '"' || *c == '\\')
+			*c = '?';
 	return text[0];
 }

@@ -215,6 +215,8 @@ static bool is_in(const uint64_t *frames, uintptr_t fn)
 	return found;
 }
 
+static const char *strange; /* name of all programs; NULL: they have their own */
+
 /* Who made a block and who freed it. */
 static void stacks(void)
 {
@@ -234,6 +236,12 @@ static void stacks(void)
 	ok(is_in(f.made_at, (uintptr_t)asks) && is_in(f.freed_at, (uintptr_t)frees),
 		"a second free tells who made the first");
 	ok(strstr(said.last, "was freed by"), "  as does the log: %s", said.last);
+	strange = "/bin/a\"b\\\x1b[1m\xff";
+	is_error(glake_free(ctx, p, NULL), -EINVAL, "DOUBLE_FREE");
+	strange = NULL;
+	ok(strstr(said.last, "a?b??[1m?+0x") && !strpbrk(said.last, "\"\\\x1b"),
+		"  and of a strange program what a line of JSON may have: %.150s",
+		said.last);
 	flow_close(ctx, 0);
 }
 
@@ -279,7 +287,10 @@ int dladdr(const void *addr, Dl_info *info)
 		*(void **)&real = dlsym(RTLD_NEXT, "dladdr");
 	if (asked)
 		names_seen += !glake_finding_get(asked, 0, 0, &f);
-	return real(addr, info);
+	if (!real(addr, info))
+		return 0;
+	info->dli_fname = strange ? strange : info->dli_fname;
+	return 1;
 }
 
 /* Stacks are taken, and named, without the lock of guard: both need one of the loader's, whose holder may ask for memory. */
