@@ -11,7 +11,7 @@ from tap import TOOL, done, equal, has, ok, start
 HERE = os.path.dirname(TOOL)
 PARTS = {"bench": ["bench"], "doctor": ["doctor"], "watch": ["ps", "stat", "map", "top"],
          "trace": ["trace"]}
-PYTHON = ["broker", "check", "draw", "export", "kv", "report", "snapshot", "try", "whose"]  # modules of the package
+PYTHON = ["broker", "check", "dedup", "draw", "export", "kv", "report", "snapshot", "try", "whose"]  # modules of the package
 
 
 def run(*words, **more):
