@@ -582,31 +582,46 @@ static bool has_tool(const struct glk_cache *cache)
 	return cache->conf->guard_nvtx && glk_nvtx_attach();
 }
 
+static void drop(const struct glk_cache *cache, struct glk_guard *g)
+{
+	glk_region_free(g->records, records_bytes(cache));
+	glk_region_free(g->sampled, records_bytes(cache));
+	glk_region_free(g, sizeof(*g));
+}
+
 static int make(struct glk_cache *cache)
 {
 	struct glk_guard *g = glk_region_new(sizeof(*g));
+	bool is_first;
 
 	if (!g)
 		return -ENOMEM;
 	g->records = glk_region_new(records_bytes(cache));
 	g->sampled = glk_region_new(records_bytes(cache));
 	if (!g->records || !g->sampled) {
-		if (g->records)
-			glk_region_free(g->records, records_bytes(cache));
-		if (g->sampled)
-			glk_region_free(g->sampled, records_bytes(cache));
-		glk_region_free(g, sizeof(*g));
+		drop(cache, g);
 		return -ENOMEM;
 	}
 	g->shared = cache->node->caps & GLAKE_CAP_MPS;
 	g->cache = cache;
 	g->secret = new_secret(cache);
 	g->base = glk_guard_stack_base();
-	g->tool = cache->told = has_tool(cache);
+	g->tool = has_tool(cache);
 	glk_lock_init(&g->lock, GLK_RANK_GUARD);
-	cache->guarding = g;
-	/* pairs with: glk_guard_ops */
-	glk_store_release(&cache->guard, &ops);
+	glk_lock(&cache->lock);
+	is_first = !glk_guard_ops(cache);
+	if (is_first) {
+		cache->told = g->tool;
+		cache->guarding = g;
+		/* pairs with: glk_guard_ops */
+		glk_store_release(&cache->guard, &ops);
+	}
+	glk_unlock(&cache->lock);
+	/* a mode of the context and one of a tag have locks of their own */
+	if (!is_first) {
+		glk_lock_fini(&g->lock);
+		drop(cache, g);
+	}
 	return 0;
 }
 
@@ -699,15 +714,13 @@ void glk_guard_fini(struct glk_cache *cache)
 	glk_lock_fini(&g->lock);
 	glk_store_relaxed(&cache->guard, NULL);
 	cache->guarding = NULL;
-	glk_region_free(g->records, records_bytes(cache));
-	glk_region_free(g->sampled, records_bytes(cache));
 	for (int i = 0; (tag = glk_cache_tag_guard_at(cache, i, &arena)); i++) {
 		if (glk_load_relaxed(&tag->records))
 			glk_region_free(
 				glk_load_relaxed(&tag->records), records_bytes(cache));
 		glk_store_relaxed(&tag->records, NULL);
 	}
-	glk_region_free(g, sizeof(*g));
+	drop(cache, g);
 }
 
 bool glk_guard_has_tool(struct glk_cache *cache)

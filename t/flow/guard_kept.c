@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Blocks that guard keeps, when the GPU is far behind, when the mode changes, and beside a capture. */
+/* Blocks that guard keeps, when the GPU is far behind, when the mode changes, and beside a capture; and two who begin it at once. */
 #include "guarded.h"
+
+#include <dlfcn.h>
+#include <sys/mman.h>
 
 /* The GPU has not looked at one of many thousand frees: none goes back unlooked. */
 static void behind(void)
@@ -65,6 +68,79 @@ static void beside_capture(void)
 	flow_close(ctx, 0);
 }
 
+/* ---- A mode of the context and one of a tag at once ---- */
+
+static struct glake *
+	racing; /* the next who maps memory lets another thread go first; NULL: nobody does */
+static uint32_t racing_tag;
+static int64_t mapped; /* bytes */
+
+static void *guard_tag(void *ctx)
+{
+	is_int(glake_tag_guard_set(ctx, 0, racing_tag, "canary", -1), 0,
+		"a tag is guarded meanwhile");
+	return NULL;
+}
+
+/* Both in the place of those of the C library. */
+void *mmap(void *addr, size_t size, int rights, int flags, int fd, off_t offset)
+{
+	static void *(*real)(
+		void *addr, size_t size, int rights, int flags, int fd, off_t offset);
+	struct glake *ctx = racing;
+	pthread_t thread;
+
+	if (!real)
+		*(void **)&real = dlsym(RTLD_NEXT, "mmap");
+	racing = NULL;
+	if (ctx &&
+		(pthread_create(&thread, NULL, guard_tag, ctx) ||
+			pthread_join(thread, NULL)))
+		tap_bail("no thread");
+	mapped += (int64_t)size;
+	return real(addr, size, rights, flags, fd, offset);
+}
+
+int munmap(void *addr, size_t size)
+{
+	static int (*real)(void *addr, size_t size);
+
+	if (!real)
+		*(void **)&real = dlsym(RTLD_NEXT, "munmap");
+	mapped -= (int64_t)size;
+	return real(addr, size);
+}
+
+/* Bytes that are mapped still when all has ended. */
+static int64_t left_by(bool race)
+{
+	struct glake *ctx = open_with(NULL);
+	int64_t before = mapped;
+	char *p;
+
+	if (glake_tag_open(ctx, "raced", &racing_tag))
+		tap_bail("no tag");
+	racing = race ? ctx : NULL;
+	is_int(glake_conf_set(ctx, "guard.mode", "canary"), 0, "all is guarded");
+	if (!race)
+		guard_tag(ctx);
+	p = given(ctx, 1000);
+	spoil(p + 1000, 1);
+	checked(ctx, -EIO);
+	spoil(p + 1000, 1);
+	glake_free(ctx, p, NULL);
+	is_int(glake_tag_close(ctx, racing_tag), 0, "the tag ends");
+	flow_close(ctx, 0);
+	return mapped - before;
+}
+
+static void at_once(void)
+{
+	int64_t left = left_by(false);
+
+	is_int(left_by(true), left, "neither is left behind by the other");
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -72,5 +148,6 @@ int main(void)
 	behind();
 	changed();
 	beside_capture();
+	at_once();
 	return tap_done();
 }
