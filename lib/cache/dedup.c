@@ -182,14 +182,23 @@ static int begin(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	return look_at_pages(d, arena, e, true);
 }
 
+/* It may be another one, where a program frees what it seals, and one that somebody writes. */
+static int check_again(const struct dedup *d, const struct glk_extent *e)
+{
+	if (e == d->e && is_final(d->cache, e))
+		return 0;
+	return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+		"the block at 0x%" PRIx64 " was freed meanwhile", d->addr);
+}
+
 static int look_at_own(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	const struct glk_asking *how)
 {
 	struct dedup *d = how->arg;
+	int err = check_again(d, e);
 
 	(void)on;
-	/* it may be another one, where a program frees what it seals */
-	return e == d->e ? look_at_pages(d, arena, e, true) : -ESTALE;
+	return err ? err : look_at_pages(d, arena, e, true);
 }
 
 static int each_of_arena(struct dedup *d)
@@ -216,8 +225,24 @@ static struct glk_extent *take_source(
 		!glk_lookup_live(range, addr, &live))
 		return NULL;
 	/* who moves it has it: it is another time's */
-	return is_final(d->cache, live.e) && glk_away_take(d->cache, live.e, m) ? live.e
-										: NULL;
+	if (!is_final(d->cache, live.e) || !glk_away_take(d->cache, live.e, m))
+		return NULL;
+	if (is_final(d->cache, live.e))
+		return live.e;
+	/* the lock may have been given up, and another block have come to lie there */
+	glk_away_let_go(d->cache, live.e, m);
+	return NULL;
+}
+
+/* Whether the block stands on that page already. */
+static bool is_same(const struct dedup *d, const struct glk_extent *from, uint64_t source,
+	uint32_t to)
+{
+	const struct glk_map *map = &d->arena->map;
+	uint32_t slot = slot_at(map, from, source);
+
+	return is_page(map, from, slot) && is_page(map, d->e, to) &&
+		map->page[slot] == map->page[to];
 }
 
 static bool may_pair(const struct dedup *d, const struct glk_extent *from,
@@ -277,8 +302,8 @@ static int stand(struct dedup *d, struct glk_extent *e, uint32_t slot,
 }
 
 /* New pages with the contents of others. */
-static int refill(struct dedup *d, uint32_t slot, const struct glk_alike_pair *pairs,
-	uint32_t count)
+static int refill(struct dedup *d, struct glk_extent *from, uint32_t slot,
+	const struct glk_alike_pair *pairs, uint32_t count)
 {
 	struct glk_portion portion = portion_of(d, d->e, slot, count);
 	uint64_t wants;
@@ -286,6 +311,8 @@ static int refill(struct dedup *d, uint32_t slot, const struct glk_alike_pair *p
 
 	for (uint32_t i = 0; i < count && !err; i++)
 		err = copy(d, pairs[i].b, pairs[i].a, slot_bytes(d));
+	/* who frees it comes behind the copies */
+	glk_away_mark(d->cache, from, d->on);
 	if (err)
 		glk_error(-EIO, GLAKE_ERROR_DRIVER,
 			"the driver maps neither page at 0x%" PRIx64
@@ -301,6 +328,7 @@ static int exchange(struct dedup *d, struct glk_extent *from,
 	const struct glk_map *map = &d->arena->map;
 	uint32_t to = slot_at(map, d->e, pairs[0].b), pages[BATCH];
 	struct glk_portion portion = portion_of(d, d->e, to, count);
+	uint64_t freed;
 	int err;
 
 	for (uint32_t i = 0; i < count; i++) {
@@ -310,11 +338,12 @@ static int exchange(struct dedup *d, struct glk_extent *from,
 		if (glk_seal_page(d->arena, from, slot))
 			glk_seal_promise(d->arena, slot, 1);
 	}
-	glk_elastic_go(d->arena, d->e, d->on, &portion, 1);
+	freed = glk_elastic_go(d->arena, d->e, d->on, &portion, 1);
 	err = stand(d, d->e, to, pages, count);
 	if (err)
-		return refill(d, to, pairs, count) ? -EIO : err;
-	d->did.saved += (uint64_t)count << map->shift;
+		return refill(d, from, to, pairs, count) ? -EIO : err;
+	d->did.saved += freed;
+	d->did.left -= (uint64_t)count << map->shift;
 	return 0;
 }
 
@@ -340,7 +369,7 @@ static int exchange_equal(struct dedup *d, struct glk_extent *from,
 static int exchange_some(struct dedup *d, uint64_t i, uint64_t slots, uint64_t *ret_next)
 {
 	uint32_t first = slot_at(&d->arena->map, d->e, d->addr), count = 0;
-	uint64_t base, size, bytes = slot_bytes(d), before = d->did.saved;
+	uint64_t base, size, bytes = slot_bytes(d);
 	struct glk_alike_pair pairs[BATCH];
 	struct glk_extent *from;
 	struct glk_moving m;
@@ -360,17 +389,16 @@ static int exchange_some(struct dedup *d, uint64_t i, uint64_t slots, uint64_t *
 			(struct glk_alike_pair){d->source[i], d->addr + i * bytes, 0};
 		i++;
 	}
+	if (count)
+		*ret_next = i;
+	else if (!is_same(d, from, d->source[i], first + (uint32_t)i))
+		d->did.left += bytes;
+	d->did.left += count * bytes;
 	err = count ? compare(d, pairs, count) : 0;
 	if (!err)
 		err = exchange_equal(d, from, pairs, count);
-	if (count)
-		*ret_next = i;
-	else
-		d->did.left += bytes;
 	if (from != d->e)
 		glk_away_let_go(d->cache, from, &m);
-	if (count)
-		d->did.left += count * bytes - (d->did.saved - before);
 	return err;
 }
 
@@ -379,10 +407,10 @@ static int exchange_all(struct glk_arena *arena, struct glk_extent *e, uint32_t 
 {
 	struct dedup *d = how->arg;
 	uint64_t slots = d->size / slot_bytes(d);
-	int err = 0;
+	int err = check_again(d, e);
 
-	if (e != d->e)
-		return -ESTALE;
+	if (err)
+		return err;
 	d->on = on;
 	for (uint64_t i = 0, next; i < slots && !err; i = next) {
 		next = i + 1;
@@ -444,10 +472,7 @@ int glk_cache_seal(struct glk_cache *cache, uint64_t addr, struct CUstream_st *s
 		glk_region_free(d.source, d.size / slot_bytes(&d) * sizeof(*d.source));
 	glk_likeness_free(d.look);
 	*ret = d.did;
-	return err == -ESTALE
-		? glk_error(-EINVAL, GLAKE_ERROR_INVAL,
-			  "the block at 0x%" PRIx64 " was freed meanwhile", addr)
-		: err;
+	return err;
 }
 
 /* ---- Pages of its own ---- */
@@ -498,8 +523,10 @@ static int own(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	struct glk_arena *same;
 	struct glk_extent *t;
 	struct glk_moving m;
-	int err = 0;
+	int err = check_again(&u->d, e);
 
+	if (err)
+		return err;
 	t = glk_away_find(arena->gpu, u->beside, &same);
 	if (!t || !glk_away_take(arena->gpu, t, &m))
 		return -EBUSY;

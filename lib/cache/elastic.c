@@ -644,7 +644,7 @@ int glk_elastic_come(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	return err;
 }
 
-void glk_elastic_go(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
+uint64_t glk_elastic_go(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	const struct glk_portion *portions, size_t count)
 {
 	struct change c = {.arena = arena, .e = e, .on = on};
@@ -652,6 +652,7 @@ void glk_elastic_go(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 
 	for (size_t i = 0; i < count; i++)
 		go_here(&c, glk_portion_slots(&arena->map, e, &portions[i], true), &use);
+	return c.freed;
 }
 
 /* ---- Out ---- */

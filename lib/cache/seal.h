@@ -68,10 +68,10 @@ void glk_seal_promise(const struct glk_arena *arena, uint32_t slot, uint32_t cou
 int glk_elastic_beside(struct glk_arena *arena, uint32_t on, struct CUstream_st *stream,
 	uint32_t slots, uint64_t *ret_addr);
 /* elastic.c, in a block that is claimed: portions are committed, all or none, as glk_elastic_commit() does; and those
- * of which nothing was committed before go again. */
+ * of which nothing was committed before go again: bytes that exist no more. */
 int glk_elastic_come(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	const struct glk_portion *portions, size_t count, uint64_t *ret_wants);
-void glk_elastic_go(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
+uint64_t glk_elastic_go(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	const struct glk_portion *portions, size_t count);
 
 #endif

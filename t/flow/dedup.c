@@ -119,6 +119,8 @@ static void test_blocks(void)
 	s = seal(&tune, 0);
 	is_int((int64_t)s.shared, 7 * (int64_t)PAGE, "again, nothing is new");
 	is_int((int64_t)s.saved, 0, "nor saved");
+	s = seal(&base, 0);
+	is_int((int64_t)(s.saved + s.left), 0, "nor left, nor of the first one");
 	fill(plain.ptr, 'z');
 	ok(right(&base) && right(&tune),
 		"a block that is not sealed is written for itself");
@@ -168,6 +170,35 @@ static void test_one(void)
 		"every word is there");
 	is_int(live(), 2, "once");
 	glake_free(ctx, one.ptr, NULL);
+	is_int(live(), 0, "nothing is live");
+	flow_close(ctx, 0);
+}
+
+/* A page that two ranges have goes with the second of them. */
+static void test_shared_before(void)
+{
+	const struct glake_sharing pair = {0, PAGE, PAGE};
+	struct glake_sealed s;
+	struct copy base;
+	void *two = NULL;
+
+	ctx = flow_open(NULL);
+	base = make("ab");
+	is_int(glake_alloc(ctx, 0, 2 * PAGE, NULL, GLAKE_ALLOC_ELASTIC, &two), 0,
+		"a block");
+	is_int(glake_commit(ctx, two, 0, PAGE, NULL, NULL), 0, "of a page");
+	fill(two, 'a');
+	is_int(glake_commit_shared(ctx, two, &pair, 1, NULL), 0, "that it has twice");
+	is_int(live(), 3, "three are live");
+	s = seal(&base, 0);
+	is_int(glake_seal(ctx, two, NULL, 0, &s), 0, "sealed");
+	is_int(live(), 2, "then two");
+	is_int((int64_t)s.saved, (int64_t)PAGE, "so one was saved");
+	is_int((int64_t)s.left, 0, "and none is left");
+	ok(right(&base) && holds(two, 'a') && holds((unsigned char *)two + PAGE, 'a'),
+		"every word is there");
+	glake_free(ctx, base.ptr, NULL);
+	glake_free(ctx, two, NULL);
 	is_int(live(), 0, "nothing is live");
 	flow_close(ctx, 0);
 }
@@ -345,6 +376,7 @@ int main(void)
 	tap_plan_later();
 	test_blocks();
 	test_one();
+	test_shared_before();
 	test_random();
 	test_faults();
 	test_refused();
