@@ -284,7 +284,8 @@ static void note_name(struct glk_lessee *l, uint32_t kind,
 	struct name **link = find_name(l, item);
 	int err = away ? 0 : refusal_of(frame);
 
-	if (kind == GLK_BROKER_GET && !(item->flags & GLK_BROKER_CLAIM))
+	/* who only looks claims nothing; what he finds was loaded */
+	if (kind == GLK_BROKER_GET && !(item->flags & GLK_BROKER_CLAIM) && (away || err))
 		return;
 	if (away) {
 		if (kind == GLK_BROKER_END && *link && (*link)->is == CLAIMED)

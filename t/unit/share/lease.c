@@ -45,6 +45,7 @@ static int answer(int conn, const struct line *l)
 	struct glk_broker_welcome welcome = {.version = GLK_BROKER_VERSION, .gpus = 1};
 	struct glk_broker_refused refused = {.err = l->err, .text = "by the list"};
 	struct glk_broker_bytes granted = {.bytes = l->bytes};
+	struct glk_broker_item found = {0};
 
 	if (l->says == GLK_BROKER_WELCOME)
 		return glk_wire_send(
@@ -52,6 +53,11 @@ static int answer(int conn, const struct line *l)
 	if (l->says == GLK_BROKER_REFUSED)
 		return glk_wire_send(
 			conn, l->says, &refused, sizeof(refused), NULL, 0, PATIENT);
+	if (l->says == GLK_BROKER_FOUND) {
+		snprintf(found.key, sizeof(found.key), "%s", l->key);
+		return glk_wire_send(
+			conn, l->says, &found, sizeof(found), &listener, 1, PATIENT);
+	}
 	if (l->says == GLK_BROKER_GRANTED)
 		return glk_wire_send(
 			conn, l->says, &granted, sizeof(granted), NULL, 0, PATIENT);
@@ -220,9 +226,9 @@ static void test_away(void)
 	end(0);
 }
 
-static int claim(const char *key)
+static int get(const char *key, uint32_t flags)
 {
-	struct glk_broker_item item = {.flags = GLK_BROKER_CLAIM};
+	struct glk_broker_item item = {.flags = flags};
 	struct glk_wire_frame *frame = malloc(sizeof(*frame));
 	int err;
 
@@ -230,8 +236,15 @@ static int claim(const char *key)
 	do
 		err = glk_lessee_item(lessee, GLK_BROKER_GET, &item, NULL, frame);
 	while (err == -EAGAIN && strstr(rig_error().text, "is away"));
+	if (!err)
+		glk_wire_frame_close(frame);
 	free(frame);
 	return err;
+}
+
+static int claim(const char *key)
+{
+	return get(key, GLK_BROKER_CLAIM);
 }
 
 /* What was claimed and awaited of a broker that has ended. */
@@ -294,6 +307,32 @@ static void test_claims(void)
 	end(pid);
 }
 
+/* What was awaited, and found without a claim, is no longer: whoever loads it next is asked for the first time. */
+static void test_found(void)
+{
+	static const struct line lines[] = {HELLO,
+		{.hears = GLK_BROKER_GET,
+			.says = GLK_BROKER_REFUSED,
+			.err = -EAGAIN,
+			.key = "theirs",
+			.flags = GLK_BROKER_CLAIM},
+		{.hears = GLK_BROKER_GET, .says = GLK_BROKER_FOUND, .key = "theirs"}, {0},
+		HELLO,
+		{.hears = GLK_BROKER_GET,
+			.says = GLK_BROKER_REFUSED,
+			.err = -ENOENT,
+			.key = "theirs",
+			.flags = GLK_BROKER_CLAIM},
+		{.hears = GLK_BROKER_BYE}, {0}, {0}};
+	pid_t pid = open_all(lines, NULL);
+
+	begin();
+	is_int(claim("theirs"), -EAGAIN, "a name is awaited");
+	is_int(get("theirs", 0), 0, "and found");
+	is_int(claim("theirs"), -ENOENT, "the next broker knows nothing of it");
+	end(pid);
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -303,6 +342,7 @@ int main(void)
 	test_nonsense();
 	test_away();
 	test_claims();
+	test_found();
 	rmdir(folder);
 	return tap_done();
 }
