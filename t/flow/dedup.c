@@ -227,7 +227,7 @@ static void test_random(void)
 	bool good = true;
 
 	ctx = flow_open(NULL);
-	for (int step = 0; step < 150 && good; step++) {
+	for (int step = 0; step < 60 && good; step++) {
 		struct copy *c = &all[roll(BLOCKS)];
 		unsigned what = roll(5);
 
@@ -259,7 +259,7 @@ static void test_random(void)
 			good = !all[b].ptr || right(&all[b]);
 		good = good && live() + shared() == stood_on(all);
 	}
-	ok(good, "150 steps: every word and every page is where it should be");
+	ok(good, "60 steps: every word and every page is where it should be");
 	for (int b = 0; b < BLOCKS; b++)
 		if (all[b].ptr)
 			glake_free(ctx, all[b].ptr, NULL);

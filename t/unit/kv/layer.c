@@ -150,31 +150,42 @@ static uint64_t calls(enum glake_call call)
 	return stats.calls[call];
 }
 
-/* All layers come back at once: what that answers, and the calls that map them. */
+/* Four lanes come back at once: what that answers, and the calls that map them. */
+#define FEW 4
+
 static int have_all(const char *fault, uint64_t *ret_maps)
 {
+	struct glake_kv_options few = options;
 	struct glk_context *context;
-	size_t wrong = 0;
 	struct glake_kv *kv;
+	size_t wrong = 0;
 	uint64_t before;
 	uint32_t slot;
 	int err;
 
+	few.lanes = FEW;
 	begin_with("soft.memory=400MiB", "driver.fault=off");
-	kv = make(&options);
-	if (glake_kv_new(kv, TOKENS, stream, &slot) || glk_context_get(ctx, &context))
+	kv = make(&few);
+	if (glake_kv_new(kv, TOKENS, stream, &slot) || glk_context_get(ctx, &context) ||
+		glake_kv_layer_grow(kv, slot, 0, FEW, TOKENS, stream))
 		tap_bail(record().text);
-	compute(kv, slot);
+	for (uint32_t lane = 0; lane < FEW; lane++)
+		if (glake_soft_fill(ctx, stream, at(kv, lane, slot, TOKENS - 1),
+			    mark(lane, slot), ROW / 4))
+			tap_bail(record().text);
+	if (glake_kv_layer_done(kv, slot, 0, FEW, stream))
+		tap_bail(record().text);
 	settle();
 	if (glake_trim(ctx, 0, 0, NULL) || glk_fault_set(context->drv, fault))
 		tap_bail(record().text);
 	before = calls(GLAKE_CALL_MAP);
-	err = glake_kv_layer_wait(kv, slot, 0, LANES, stream);
+	err = glake_kv_layer_wait(kv, slot, 0, FEW, stream);
 	*ret_maps = calls(GLAKE_CALL_MAP) - before;
-	is_int(glake_kv_layer_wait(kv, slot, 0, LANES, stream), 0, "all are here then");
+	is_int(glake_kv_layer_wait(kv, slot, 0, FEW, stream), 0, "all are here then");
 	settle();
-	for (uint32_t i = 0; i < LAYERS; i++)
-		wrong += wrong_in(kv, slot, i);
+	for (uint32_t lane = 0; lane < FEW; lane++)
+		wrong += at(kv, lane, slot, TOKENS - 1)[ROW - 1] !=
+			(mark(lane, slot) & 0xff);
 	is_int((int64_t)wrong, 0, "as they were written");
 	is_int(glake_kv_close(kv, stream), 0, "all ends");
 	finish();
@@ -186,11 +197,11 @@ static void maps_first(void)
 {
 	uint64_t maps;
 
-	is_int(have_all("off", &maps), 0, "all layers in one call");
-	is_int((int64_t)maps, LANES * (int64_t)(LANE / PAGE),
+	is_int(have_all("off", &maps), 0, "all of them in one call");
+	is_int((int64_t)maps, FEW * (int64_t)(LANE / PAGE),
 		"each of their pages is mapped");
 	is_int(have_all("copy:nth=1:err=EIO", &maps), -EIO, "the first copy back fails");
-	is_int((int64_t)maps, LANES * (int64_t)(LANE / PAGE), "with all pages mapped");
+	is_int((int64_t)maps, FEW * (int64_t)(LANE / PAGE), "with all pages mapped");
 }
 
 static void refuses(void)
