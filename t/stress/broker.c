@@ -304,8 +304,10 @@ int main(void)
 		usleep(2000);
 	}
 	late = broker_kib(broker);
-	for (int i = 0; i < clients; i++)
+	for (int i = 0; i < clients; i++) {
+		atomic_fetch_or(&shared->word[i], GONE);
 		kill(pid[i], SIGKILL);
+	}
 	for (int i = 0; i < clients; i++)
 		waitpid(pid[i], NULL, 0);
 	tap_note("%d clients for %lld s: %llu grants, %llu refusals, %d killed", clients,
