@@ -586,6 +586,19 @@ int glk_cache_unseal(struct glk_cache *cache, uint64_t addr, struct CUstream_st 
 
 /* ---- A report ---- */
 
+/* Without a look it is counted what there is to see. */
+static int look_everywhere(struct dedup *d)
+{
+	int err;
+
+	glk_turn_begin(d->cache);
+	err = glk_suspended(d->cache);
+	if (!err)
+		err = glk_away_everywhere(d->cache, look_at, d);
+	glk_turn_end(d->cache);
+	return err;
+}
+
 int glk_cache_likeness(
 	struct glk_cache *cache, size_t grain, uint64_t rate, struct glake_likeness *ret)
 {
@@ -597,21 +610,13 @@ int glk_cache_likeness(
 	err = glk_away_start(cache);
 	if (err)
 		return err;
-	glk_turn_begin(cache);
-	err = glk_suspended(cache);
-	if (!err)
-		err = glk_away_everywhere(cache, look_at, &d);
-	glk_turn_end(cache);
+	err = look_everywhere(&d);
 	if (!err && d.parts)
 		err = glk_likeness_new(
 			cache->drv, cache->device, d.parts, grain, rate, &d.look);
 	if (err || !d.look)
 		return err;
-	glk_turn_begin(cache);
-	err = glk_suspended(cache);
-	if (!err)
-		err = glk_away_everywhere(cache, look_at, &d);
-	glk_turn_end(cache);
+	err = look_everywhere(&d);
 	if (!err) {
 		ret->looked = glk_likeness_looked(d.look);
 		ret->equal = glk_likeness_pair(d.look, &pairs) * grain;

@@ -35,6 +35,11 @@ struct line {
 	uint32_t flags; /* of the item that it hears */
 };
 
+#define REFUSED(what, why, how)                                                          \
+	{                                                                                \
+		.hears = GLK_BROKER_GET, .says = GLK_BROKER_REFUSED, .err = (why),       \
+		.key = (what), .flags = (how)                                            \
+	}
 #define HELLO                                                                            \
 	{                                                                                \
 		.hears = GLK_BROKER_HELLO, .says = GLK_BROKER_WELCOME                    \
@@ -251,49 +256,15 @@ static int claim(const char *key)
 static void test_claims(void)
 {
 	static const struct line lines[] = {HELLO,
-		{.hears = GLK_BROKER_GET,
-			.says = GLK_BROKER_REFUSED,
-			.err = -ENOENT,
-			.key = "mine",
-			.flags = GLK_BROKER_CLAIM},
-		{.hears = GLK_BROKER_GET,
-			.says = GLK_BROKER_REFUSED,
-			.err = -EAGAIN,
-			.key = "theirs",
-			.flags = GLK_BROKER_CLAIM},
-		{0}, HELLO,
-		{.hears = GLK_BROKER_GET,
-			.says = GLK_BROKER_REFUSED,
-			.err = -ENOENT,
-			.key = "mine",
-			.flags = GLK_BROKER_CLAIM},
-		{.hears = GLK_BROKER_GET,
-			.says = GLK_BROKER_REFUSED,
-			.err = -EAGAIN,
-			.key = "theirs",
-			.flags = GLK_BROKER_CLAIM | GLK_BROKER_AGAIN},
-		{.hears = GLK_BROKER_GET,
-			.says = GLK_BROKER_REFUSED,
-			.err = -ENOENT,
-			.key = "theirs",
-			.flags = GLK_BROKER_CLAIM | GLK_BROKER_AGAIN},
-		{0}, HELLO,
-		{.hears = GLK_BROKER_GET,
-			.says = GLK_BROKER_REFUSED,
-			.err = -EAGAIN,
-			.key = "theirs",
-			.flags = GLK_BROKER_CLAIM},
-		{.hears = GLK_BROKER_GET,
-			.says = GLK_BROKER_REFUSED,
-			.err = -ENOENT,
-			.key = "mine",
-			.flags = GLK_BROKER_CLAIM},
-		{.hears = GLK_BROKER_GET,
-			.says = GLK_BROKER_REFUSED,
-			.err = -ENOENT,
-			.key = "other",
-			.flags = GLK_BROKER_CLAIM},
-		{.hears = GLK_BROKER_BYE}, {0}, {0}};
+		REFUSED("mine", -ENOENT, GLK_BROKER_CLAIM),
+		REFUSED("theirs", -EAGAIN, GLK_BROKER_CLAIM), {0}, HELLO,
+		REFUSED("mine", -ENOENT, GLK_BROKER_CLAIM),
+		REFUSED("theirs", -EAGAIN, GLK_BROKER_CLAIM | GLK_BROKER_AGAIN),
+		REFUSED("theirs", -ENOENT, GLK_BROKER_CLAIM | GLK_BROKER_AGAIN), {0},
+		HELLO, REFUSED("theirs", -EAGAIN, GLK_BROKER_CLAIM),
+		REFUSED("mine", -ENOENT, GLK_BROKER_CLAIM),
+		REFUSED("other", -ENOENT, GLK_BROKER_CLAIM), {.hears = GLK_BROKER_BYE},
+		{0}, {0}};
 	pid_t pid = open_all(lines, NULL);
 
 	begin();
@@ -311,18 +282,9 @@ static void test_claims(void)
 static void test_found(void)
 {
 	static const struct line lines[] = {HELLO,
-		{.hears = GLK_BROKER_GET,
-			.says = GLK_BROKER_REFUSED,
-			.err = -EAGAIN,
-			.key = "theirs",
-			.flags = GLK_BROKER_CLAIM},
+		REFUSED("theirs", -EAGAIN, GLK_BROKER_CLAIM),
 		{.hears = GLK_BROKER_GET, .says = GLK_BROKER_FOUND, .key = "theirs"}, {0},
-		HELLO,
-		{.hears = GLK_BROKER_GET,
-			.says = GLK_BROKER_REFUSED,
-			.err = -ENOENT,
-			.key = "theirs",
-			.flags = GLK_BROKER_CLAIM},
+		HELLO, REFUSED("theirs", -ENOENT, GLK_BROKER_CLAIM),
 		{.hears = GLK_BROKER_BYE}, {0}, {0}};
 	pid_t pid = open_all(lines, NULL);
 
