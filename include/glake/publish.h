@@ -92,11 +92,12 @@ GLAKE_EXPORT int glake_attach(struct glake *ctx, int device, const char *key,
 GLAKE_EXPORT int glake_detach(struct glake *ctx, void *ptr, struct CUstream_st *stream);
 
 /*
- * Seals an elastic block (elastic.h) without GLAKE_ALLOC_GROWS, which says that nobody writes it any more, and has its
- * pages that are equal to others exist once: each page of the block is compared, byte for byte, with those of blocks of
- * its GPU and tag that were sealed before, and with those before it in the block. One that is equal goes, and the block
- * has the other in its place, at the same address, sealed as glake_commit_shared leaves it. It is called where nothing
- * uses the block but work of `stream`, which is waited for; the other blocks may be read meanwhile.
+ * Seals an elastic block (elastic.h), which says that nobody writes it any more, and has its pages that are equal to
+ * others exist once. Larger pages than of pool.small_page, as a block with GLAKE_ALLOC_GROWS has, stay. Each other page
+ * is compared, byte for byte, with those of blocks of its GPU and tag that were sealed before, and with those before it
+ * in the block. One that is equal goes, and the block has the other in its place, at the same address, sealed as
+ * glake_commit_shared leaves it. It is called where nothing uses the block but work of `stream`, which is waited for; the
+ * other blocks may be read meanwhile.
  *
  * Called again for a block that is sealed, it looks again. Freed or decommitted, a block leaves what others have; spilled
  * and suspended, it goes and comes as it would.
@@ -117,7 +118,7 @@ struct glake_sealed {
 
 /*
  * rate		bytes a second that are read at most to find them; 0: as fast as the GPU reads
- * ret_sealed	NULL: nobody wants to know
+ * ret_sealed	what was done, also where the seal itself ends in an error; NULL: nobody wants to know
  *
  * Returns 0, or -EINVAL (as glake_free; not elastic, or freed meanwhile), -EBUSY (BUSY: other processes have pages of it;
  * CAPTURE: the stream captures), -EAGAIN (suspended), -EOPNOTSUPP (the driver runs no kernels of the library), -ENOMEM,
