@@ -96,6 +96,7 @@ static void shapes(void)
 #define glk_cu_capture_status CUstreamCaptureStatus
 #define glk_cu_allocation     CUmemAllocationType
 #define glk_cu_attribute      CUpointer_attribute
+#define glk_cu_pool_attribute CUmemPool_attribute
 #define glk_cu_location	      CUmemLocation_st
 #define glk_cu_access	      CUmemAccessDesc_st
 #define glk_cu_pool_props     CUmemPoolProps_st
@@ -116,6 +117,14 @@ typedef CUresult (*PFN_cuIpcOpenMemHandle_v4010)(
 
 #define PFN_LEGACY(type) type
 #define PFN_THREAD(type) type##_ptsz
+
+static void values(void)
+{
+	is_int(GLK_CU_POOL_RESERVED, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, "reserved");
+	is_int(GLK_CU_POOL_RESERVED_HIGH, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, "its peak");
+	is_int(GLK_CU_POOL_USED, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, "used");
+	is_int(GLK_CU_POOL_USED_HIGH, CU_MEMPOOL_ATTR_USED_MEM_HIGH, "its peak");
+}
 
 static void functions(void)
 {
@@ -152,6 +161,7 @@ int main(void)
 	tap_note("cuda.h of CUDA %d", CUDA_VERSION);
 	numbers();
 	shapes();
+	values();
 	functions();
 	return tap_done();
 }

@@ -47,6 +47,11 @@ struct calls_handle {
 			struct CUstream_st *stream))					\
 	F(cuMemPoolCreate, cuMemPoolCreate, 11020, (void **pool, const void *props))	\
 	F(cuMemPoolDestroy, cuMemPoolDestroy, 11020, (void *pool))			\
+	F(cuMemPoolGetAttribute, cuMemPoolGetAttribute, 11020,				\
+		(void *pool, unsigned attribute, void *value))				\
+	F(cuMemPoolSetAttribute, cuMemPoolSetAttribute, 11020,				\
+		(void *pool, unsigned attribute, void *value))				\
+	F(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, (void *pool, size_t keep))		\
 	F(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020,			\
 		(void **pool, int device))						\
 	F(cuDeviceSetMemPool, cuDeviceSetMemPool, 11020, (int device, void *pool))	\

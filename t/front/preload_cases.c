@@ -327,6 +327,65 @@ static void pools(void)
 	is_int(from_pool(own), 1, "one that has ended is not known");
 }
 
+static size_t pool_has(void *pool, unsigned attribute)
+{
+	unsigned long long value = 0;
+
+	return cu.cuMemPoolGetAttribute(pool, attribute, &value) ? SIZE_MAX : value;
+}
+
+/* What a pool says and gives back: its own 4096 and 512 bytes, see preload_cuda_memory.h, and the library's. */
+static void pool_figures(void)
+{
+	enum { RESERVED = 5, RESERVED_HIGH, USED, USED_HIGH };
+	struct props props = {.type = 1, .location = {1, 0}, .handles = 1};
+	unsigned long long zero = 0, one = 1;
+	void *first, *own, *shared;
+	size_t used, reserved;
+	fake_address ptr;
+	int follows = 0;
+
+	cu.cuDeviceGetDefaultMemPool(&first, 0);
+	cu.cuMemPoolCreate(&shared, &props);
+	props.handles = 0;
+	cu.cuMemPoolCreate(&own, &props);
+	cu.cuMemPoolTrimTo(first, 0);
+	used = pool_has(first, USED);
+	reserved = pool_has(first, RESERVED);
+	is_int(cu.cuMemAllocFromPoolAsync(&ptr, 64 * MIB, own, NULL), 0, "64 MiB");
+	is_int(pool_has(first, USED) - used, 64 * MIB, "are used");
+	is_int(pool_has(own, USED), pool_has(first, USED),
+		"in each pool that is served, since they have their memory in common");
+	ok(pool_has(own, RESERVED) >= reserved + 64 * MIB - used, "and held");
+	is_int(pool_has(shared, USED), 512, "one that can be shared has its own alone");
+	is_int(pool_has(shared, RESERVED), 4096, "as the driver says it");
+	is_int(pool_has(own, 4), 4096, "a threshold is the driver's");
+	is_int(cu.cuMemPoolGetAttribute(own, 1, &follows), 0, "and so is an int");
+	is_int(follows, 1, "with the bytes of one");
+	cu.cuMemFreeAsync(ptr, NULL);
+	is_int(pool_has(own, USED), used, "freed");
+	ok(pool_has(own, USED_HIGH) >= used + 64 * MIB, "a peak is kept");
+	is_int(cu.cuMemPoolSetAttribute(shared, USED_HIGH, &zero), 0, "of another pool");
+	ok(pool_has(own, USED_HIGH) >= used + 64 * MIB, "it is not set");
+	is_int(cu.cuMemPoolSetAttribute(own, USED_HIGH, &one), 1, "nor to another value");
+	ok(pool_has(own, USED_HIGH) >= used + 64 * MIB, "than 0");
+	is_int(cu.cuMemPoolSetAttribute(own, USED_HIGH, &zero), 0, "to 0");
+	is_int(pool_has(own, USED_HIGH), used, "it is what is used now");
+	ok(pool_has(own, RESERVED) >= 64 * MIB, "memory is held");
+	is_int(cu.cuMemPoolTrimTo(shared, 0), 0, "a trim of another pool");
+	ok(pool_has(own, RESERVED) >= 64 * MIB, "leaves it");
+	is_int(cu.cuMemPoolTrimTo(own, 128 * MIB), 0, "one that keeps more");
+	ok(pool_has(own, RESERVED) >= 64 * MIB, "too");
+	is_int(cu.cuMemPoolTrimTo(own, 0), 0, "and one that keeps nothing");
+	is_int(pool_has(own, RESERVED), reserved, "gives it to the driver");
+	is_int(pool_has(own, RESERVED_HIGH) >= reserved + 64 * MIB - used, 1,
+		"the peak of what was held");
+	is_int(cu.cuMemPoolSetAttribute(first, RESERVED_HIGH, &zero), 0, "is set");
+	is_int(pool_has(first, RESERVED_HIGH), reserved, "to what is held now");
+	cu.cuMemPoolDestroy(own);
+	is_int(pool_has(own, USED), 512, "one that has ended has its own alone");
+}
+
 /* What cuGetProcAddress answers is replaced where it is a function that we know. */
 static void versions(void)
 {
@@ -484,6 +543,7 @@ int main(int count, char **arguments)
 	captures();
 	drawn_in();
 	pools();
+	pool_figures();
 	threads();
 	resets();
 	gpus();

@@ -446,6 +446,28 @@ CUDA(cuMemPoolSetAccess, (void *pool, const void *map, size_t number),
 	return 0;
 }
 
+/* Each pool has 4096 bytes, of which one request has 512, and has had no more. */
+CUDA(cuMemPoolGetAttribute, (void *pool, unsigned attribute, void *value),
+	(pool, attribute, value))
+{
+	if (attribute <= 3)
+		*(int *)value = 1;
+	else
+		*(unsigned long long *)value = attribute <= 6 ? 4096 : 512;
+	return 0;
+}
+
+CUDA(cuMemPoolSetAttribute, (void *pool, unsigned attribute, void *value),
+	(pool, attribute, value))
+{
+	return attribute > 4 && *(unsigned long long *)value;
+}
+
+CUDA(cuMemPoolTrimTo, (void *pool, size_t keep), (pool, keep))
+{
+	return 0;
+}
+
 /* A newer signature of a function, which nobody knows. */
 CUDA(cuMemFree_v9, (fake_address ptr, int how), (ptr, how))
 {

@@ -90,6 +90,9 @@ CUDA(cuGetProcAddress_v2,
 	R(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020)			\
 	R(cuMemPoolCreate, cuMemPoolCreate, 11020)					\
 	R(cuMemPoolDestroy, cuMemPoolDestroy, 11020)					\
+	R(cuMemPoolGetAttribute, cuMemPoolGetAttribute, 11020)				\
+	R(cuMemPoolSetAttribute, cuMemPoolSetAttribute, 11020)				\
+	R(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020)					\
 	R(cuDeviceSetMemPool, cuDeviceSetMemPool, 11020)				\
 	R(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020)			\
 	R(cuMemGetAllocationPropertiesFromHandle,					\

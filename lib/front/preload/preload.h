@@ -146,7 +146,7 @@ GLAKE_EXPORT void *glake_preload_dlsym(void *handle, const char *name);
 	F(export_fds) F(export_gone) F(export_list) F(free) F(free_after) \
 	F(last_error) F(mirror_close) F(mirror_end) F(mirror_new)	\
 	F(mirror_open) F(mirror_trim) F(open) F(peer_access) F(pool_begin_for) F(pool_end)	\
-	F(query) F(quota_get) F(quota_pass) F(stats_get) F(stream_end) F(stream_free) F(stream_new)	\
+	F(query) F(quota_get) F(quota_pass) F(stats_get) F(stats_reset) F(stream_end) F(stream_free) F(stream_new)	\
 	F(stream_waited) F(trim) F(version_string)
 /* clang-format on */
 

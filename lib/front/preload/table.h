@@ -30,6 +30,7 @@ typedef unsigned int glk_cu_capture_mode;
 typedef unsigned int glk_cu_capture_status;
 typedef unsigned int glk_cu_allocation;
 typedef unsigned int glk_cu_attribute;
+typedef unsigned int glk_cu_pool_attribute;
 typedef int glk_cu_device;
 typedef unsigned long long glk_cu_address;
 
@@ -56,6 +57,10 @@ enum {
 	GLK_CU_POINTER_LEGACY_IPC = 10,
 	GLK_CU_POINTER_RANGE_START = 11,
 	GLK_CU_POINTER_RANGE_SIZE = 12,
+	GLK_CU_POOL_RESERVED = 5,
+	GLK_CU_POOL_RESERVED_HIGH = 6,
+	GLK_CU_POOL_USED = 7,
+	GLK_CU_POOL_USED_HIGH = 8,
 	GLK_CU_PROC_LEGACY_STREAM = 1,
 	GLK_CU_PROC_THREAD_STREAM = 2,
 	GLK_CU_PROC_FOUND = 0,
@@ -192,6 +197,16 @@ struct glk_cu_ipc_handle {
 		(struct CUmemPoolHandle_st *pool, const struct glk_cu_access *map,	\
 			size_t count),							\
 		(pool, map, count))							\
+	H(cuMemPoolGetAttribute, cuMemPoolGetAttribute, 11020, LEGACY, ALWAYS,		\
+		(struct CUmemPoolHandle_st *pool, glk_cu_pool_attribute attribute,	\
+			void *ret_value),						\
+		(pool, attribute, ret_value))						\
+	H(cuMemPoolSetAttribute, cuMemPoolSetAttribute, 11020, LEGACY, ALWAYS,		\
+		(struct CUmemPoolHandle_st *pool, glk_cu_pool_attribute attribute,	\
+			void *value),							\
+		(pool, attribute, value))						\
+	H(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, LEGACY, ALWAYS,			\
+		(struct CUmemPoolHandle_st *pool, size_t keep), (pool, keep))		\
 	H(cuDeviceSetMemPool, cuDeviceSetMemPool, 11020, LEGACY, ALWAYS,		\
 		(glk_cu_device device, struct CUmemPoolHandle_st *pool),		\
 		(device, pool))								\
