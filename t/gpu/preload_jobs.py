@@ -11,11 +11,26 @@ import os
 import sys
 
 
+MIB = 1 << 20
+
+
+def figures(used, reserved, take, trim):
+    """What a pool says of 64 MiB that are had and given back, in MiB and whether they went."""
+    trim()
+    before, held = used(), reserved()
+    block = take(64 * MIB)
+    had, most = used() - before, reserved()
+    del block
+    trim()
+    return f"{had // MIB} {used() == before} {most - held >= 32 * MIB} {reserved() - held < 32 * MIB}"
+
+
 def cupy(asynchronous):
     import cupy as cp
 
     if asynchronous:
-        cp.cuda.set_allocator(cp.cuda.MemoryAsyncPool().malloc)
+        pool = cp.cuda.MemoryAsyncPool()
+        cp.cuda.set_allocator(pool.malloc)
     else:
         cp.cuda.set_allocator(None)  # cudaMalloc and cudaFree for each array
     total = 0.0
@@ -26,7 +41,10 @@ def cupy(asynchronous):
             c = cp.sort(b.ravel())[::7] * 2
             stream.synchronize()
         total += float(c.sum() + b.trace())
-    return f"{total:.3f}"
+    said = figures(pool.used_bytes, pool.total_bytes, lambda size: cp.empty(size, cp.uint8),
+                   lambda: (cp.cuda.Device().synchronize(), pool.free_all_blocks())
+                   ) if asynchronous else ""
+    return f"{total:.3f} {said}"
 
 
 def jax():
@@ -76,7 +94,15 @@ def torch():
         loss.backward()
         step.step()
     torch.cuda.empty_cache()
-    return f"{loss.item().hex()}"
+    if "cudaMallocAsync" not in os.environ.get("PYTORCH_CUDA_ALLOC_CONF", ""):
+        return f"{loss.item().hex()}"
+    cuda = torch.cuda
+    cuda.reset_peak_memory_stats()
+    before = cuda.max_memory_allocated()
+    said = figures(cuda.memory_allocated, cuda.memory_reserved,
+                   lambda size: torch.empty(size, dtype=torch.uint8, device="cuda"),
+                   lambda: (cuda.synchronize(), cuda.empty_cache()))
+    return f"{loss.item().hex()} {said} {(cuda.max_memory_allocated() - before) // MIB}"
 
 
 def numba():
