@@ -93,6 +93,30 @@ def check_calls(broker):
     one.end()
 
 
+def check_turns(broker):
+    """Two whose workspaces would not both find room use the same memory by turns, each at addresses of its own."""
+    one, two = (Client(broker, "share.wait=50ms") for _ in range(2))
+    for client in (one, two):
+        equal(client.do("alloc 100"), "0", "what lasts")
+        equal(client.do("tag workspace"), "0", "a workspace")
+    equal(one.do("alloc 700"), "1", "that has 700 of 1000 MiB")
+    has(two.do("alloc 700"), "refused -12", "where another one has as much")
+    for turn in range(2):
+        equal(one.do("away"), "0", "its contents need not last")
+        ok(one.lease()["leased"] <= 100 + 2 + 4, "and its leave is the broker's", one.lease())
+        equal(two.do("again" if turn else "alloc 700"), "0" if turn else "1", "another one has it")
+        equal(two.do(f"fill 1 {turn}"), "0", "which writes to it")
+        has(one.do("again"), "refused -12", "the first one does not have it meanwhile")
+        equal(two.do(f"is 1 {turn}"), "right", "and disturbs nothing")
+        equal(two.do("away"), "0", "then the other one's need not last")
+        equal(one.do("again"), "0", "and the first one has its memory again")
+        equal(one.do(f"fill 1 {turn + 9}"), "0", "at the same addresses")
+        equal(one.do(f"is 1 {turn + 9}"), "right", "as its own")
+    for client in (one, two):
+        equal(client.do("check 0"), "right", "what lasts is there")
+        equal(client.end(), "closed 0", "it ends")
+
+
 def check_death(broker):
     one, two = Client(broker), Client(broker)
     one.do("alloc 900")
@@ -116,6 +140,7 @@ def main():
         check_refusal(broker)
         check_guarantee(broker)
         check_calls(broker)
+        check_turns(broker)
         check_death(broker)
         equal(broker.end(), ("", 0), "the broker ends, and has said nothing")
     done()

@@ -15,6 +15,7 @@
  *	pass MIB	glake_quota_pass; and "back MIB" with less than 0
  *	limit TEXT	sets share.quota
  *	trim		gives back what lies idle
+ *	tag NAME	is that of all blocks from now on; "away" drops them, and "again" has their memory back
  *	fork		a child that has all descriptors and does nothing
  *	write N		a copy of a byte to it
  *	lose		closes all sockets and has others of their numbers; and "kept" says how many bytes lie there
@@ -233,6 +234,15 @@ static void do_pass(int64_t mib)
 	say(err ? err : glake_quota_pass(gpu.uuid, gpu.memory, mib * (1 << 20)));
 }
 
+static uint32_t tag;
+
+static void do_tag(const char *name)
+{
+	int err = glake_tag_open(ctx, name, &tag);
+
+	say(err ? err : glake_tag_set(ctx, tag, NULL));
+}
+
 static void do_limit(const char *text)
 {
 	say(glake_conf_set(ctx, "share.quota", text));
@@ -304,6 +314,12 @@ int main(int argc, char **argv)
 			do_limit(key);
 		else if (!strcmp(word, "trim"))
 			say(glake_trim(ctx, 0, 0, NULL));
+		else if (sscanf(line, "tag %199s", key) == 1)
+			do_tag(key);
+		else if (!strcmp(word, "away"))
+			say(glake_tag_suspend(ctx, 0, tag, GLAKE_TAG_DROP, NULL));
+		else if (!strcmp(word, "again"))
+			say(glake_tag_resume(ctx, 0, tag, NULL));
 		else if (!strcmp(word, "fork"))
 			do_fork();
 		else

@@ -25,7 +25,21 @@
 #define TOTAL	  (24 * GIB)
 #define QUESTIONS 2000
 
-enum deed { OPEN, ALLOC, FILL, CHECK, FREE, PUBLISH, ATTACH, DETACH, UNSEAL, END };
+enum deed {
+	OPEN,
+	ALLOC,
+	FILL,
+	CHECK,
+	FREE,
+	PUBLISH,
+	ATTACH,
+	DETACH,
+	UNSEAL,
+	TAG,   /* all blocks from now on are of a workspace */
+	AWAY,  /* whose contents need not last, */
+	AGAIN, /* and which has its memory again */
+	END
+};
 
 struct order {
 	enum deed deed;
@@ -46,6 +60,7 @@ static struct gpu_work work;
 static struct glake *ctx;
 static void *blocks[BLOCKS];
 static size_t sizes[BLOCKS];
+static uint32_t tag;
 
 static int open_context(void)
 {
@@ -121,6 +136,13 @@ static void note_calls(const struct order *o, const struct glake_driver_stats *s
 	fflush(stdout); /* which a worker that is killed takes with it */
 }
 
+static int set_tag(bool has)
+{
+	int err = has ? glake_tag_open(ctx, "workspace", &tag) : 0;
+
+	return err ? err : glake_tag_set(ctx, has ? tag : 0, NULL);
+}
+
 static struct report obey(const struct order *o)
 {
 	struct glake_driver_stats since = {.sz = sizeof(since)};
@@ -133,6 +155,12 @@ static struct report obey(const struct order *o)
 
 	if (o->deed == OPEN)
 		r.err = open_context();
+	else if (o->deed == TAG)
+		r.err = set_tag(o->serial);
+	else if (o->deed == AWAY)
+		r.err = glake_tag_suspend(ctx, 0, tag, GLAKE_TAG_DROP, NULL);
+	else if (o->deed == AGAIN)
+		r.err = glake_tag_resume(ctx, 0, tag, NULL);
 	else if (o->deed == END)
 		r.err = glake_close(ctx, NULL);
 	else if (o->deed == FILL || o->deed == CHECK)
@@ -290,6 +318,42 @@ static void time_lent(void)
 	run(1, (struct order){.deed = FREE, .count = 4});
 }
 
+/* Two workspaces of which one alone has room, by turns. */
+static void time_turns(void)
+{
+	const struct order alloc = {.deed = ALLOC, .count = 14, .size = GIB};
+	struct order space = {.deed = TAG, .serial = 1}, o = {.count = 14};
+	double away = 0, again = 0;
+	int w;
+
+	is_int(run(0, space).err, 0, "one has a workspace");
+	is_int(run(0, alloc).err, 0, "of 14 of 24 GiB");
+	is_int(run(0, (struct order){.deed = AWAY}).err, 0, "which need not last");
+	is_int(run(1, space).err, 0, "another one");
+	is_int(run(1, alloc).err, 0, "has as much");
+	for (int turn = 0; turn < 6; turn++) {
+		struct report left, back;
+
+		w = turn % 2;
+		left = run(!w, (struct order){.deed = AWAY});
+		back = run(w, (struct order){.deed = AGAIN});
+		o.serial = (uint32_t)turn * 100;
+		o.deed = FILL;
+		run(w, o);
+		o.deed = CHECK;
+		ok(!left.err && !back.err && !run(w, o).wrong, "turn %d", turn);
+		away += left.seconds / 6;
+		again += back.seconds / 6;
+	}
+	tap_note("14 GiB by turns: left in %.1f ms, had again in %.1f ms", away * 1e3,
+		again * 1e3);
+	for (w = 1; w >= 0; w--) { /* the second one has the memory */
+		run(w, (struct order){.deed = AGAIN});
+		run(w, (struct order){.deed = FREE, .count = 14});
+		run(w, (struct order){.deed = TAG});
+	}
+}
+
 static void time_death(const char *what, size_t held, size_t wanted)
 {
 	struct report r;
@@ -403,6 +467,7 @@ int main(void)
 		is_int(run(w, (struct order){.deed = OPEN}).err, 0, "a process begins");
 	begin = free_bytes(drv);
 	time_lent();
+	time_turns();
 	time_death("one has 8 GiB", 20 * GIB, 8 * GIB);
 	reopen(2);
 	check_model(drv, "parts", PARTS, PART);
