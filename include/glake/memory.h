@@ -220,7 +220,9 @@ GLAKE_EXPORT int glake_budget_get(struct glake *ctx, int device, size_t *ret_byt
  * again. It is asked by the thread of a request that has no room on the GPU, after all that the library can
  * give at once, and before cold blocks move, memory of the host is given or the request is refused; then the
  * request begins anew, whatever it answered. At most once a request, never while the stream captures a graph,
- * for requests of managed memory, or inside of a function that is told of moves (pin.h).
+ * for requests of managed memory, or inside of a function that is told of moves (pin.h). And by a thread of the library, or one whose
+ * request has just been served (share.helper=no), where a broker asks for memory that another process wants (share.h) and what lies idle
+ * is less.
  *
  * No lock is held: it may free, trim, spill, suspend, and ask for memory, for which it is not asked again, but not
  * close the context (-EBUSY). Others may have what it freed. It must return, and throw nothing. Several threads may be in it at a time.
@@ -228,7 +230,7 @@ GLAKE_EXPORT int glake_budget_get(struct glake *ctx, int device, size_t *ret_byt
  * user		as it was given
  * device	GPU number
  * want		bytes that are missing, a page at the least
- * stream	of the request. What is freed on it, or on streams that it can wait for, serves
+ * stream	of the request, NULL for another process. What is freed on it, or on streams that it can wait for, serves
  * deadline_ns	of CLOCK_MONOTONIC, until which an answer is of use; 0: no matter when
  *
  * Returns the bytes that it freed, which is for the program alone to know.

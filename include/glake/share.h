@@ -299,7 +299,8 @@ GLAKE_EXPORT int glake_peer_access(struct glake *ctx, int device, int peer, int 
 
 /*
  * Where share.broker names a broker (glaked), several processes share a GPU by its leave: each makes and gives back its
- * memory itself, and asks before. Who is short has it ask others for what lies idle with them.
+ * memory itself, and asks before. Who is short has it ask others, who give what lies idle with them, what their program frees
+ * when it is asked (glake_shortage_set), and cold blocks (glake_advise).
  */
 enum glake_lease_state {
 	GLAKE_LEASE_NONE = 0, /* no broker is configured */

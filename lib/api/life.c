@@ -78,13 +78,10 @@ static int end_caches(struct glk_context *context, int made, size_t *ret_live)
 	return err;
 }
 
-/* A broker wants memory for others: what lies idle of a GPU goes. */
-static void give_way(void *of, int device, uint64_t bytes)
+/* A broker wants memory for others. */
+static void give_way(void *of, int device, uint64_t bytes, int64_t until)
 {
-	struct glk_cache *cache = &((struct glk_context *)of)->caches[device];
-	uint64_t held = glk_load_relaxed(&cache->node->held), released;
-
-	glk_cache_trim_gpu(cache, held > bytes ? held - bytes : 0, &released);
+	glk_cache_give(&((struct glk_context *)of)->caches[device], bytes, until);
 }
 
 static int make_caches(struct glk_context *context)

@@ -406,7 +406,7 @@ GLK_KEY(share, chunk, SIZE, share_chunk, "256MiB", 2 * GLK_MIB, 16 * GLK_TIB, ""
 	"some of it goes back.")
 GLK_KEY(share, helper, BOOL, share_helper, "yes", 0, 0, "",
 	"Whether a thread of the library hears when the broker asks for memory that others want, and gives back "
-	"what lies idle. With no that waits for the next request that wants the driver, and a process that makes "
+	"what lies idle, or has the program do so. With no that waits for the next request that wants the driver, and a process that makes "
 	"none keeps what it has.")
 GLK_KEY(share, least, SHARE, share_least, "0", 0, 16 * GLK_TIB, "",
 	"Memory of each GPU that the broker is to guarantee: no other process is given it, and below it the "

@@ -772,7 +772,7 @@ bool glk_elastic_ask(struct glk_cache *cache, uint64_t wants, struct CUstream_st
 	may = wants && glk_shortage_may_ask(cache, &request);
 	glk_unlock(&cache->lock);
 	if (may)
-		glk_shortage_ask(cache, wants, stream);
+		glk_shortage_ask(cache, wants, stream, 0);
 	return may;
 }
 

@@ -246,7 +246,7 @@ static GLK_COLD int miss_again(struct glk_cache *cache, const struct asked *aske
 {
 	int err;
 
-	glk_shortage_ask(cache, want, asked->handle);
+	glk_shortage_ask(cache, want, asked->handle, 0);
 	/* not asked once more */
 	glk_thread_current->asked++;
 	err = glk_cache_miss(cache, asked->size, asked->handle, asked->flags, ret_addr);

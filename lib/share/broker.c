@@ -177,7 +177,9 @@ static void on_ask(void *of, uint32_t client, unsigned gpu, uint64_t bytes, int6
 {
 	struct broker *b = of;
 	struct peer *p = &b->peer[b->owner[client]];
-	struct glk_broker_bytes ask = {.bytes = bytes};
+	uint64_t held = glk_books_lease_get(b->books, client, gpu).held;
+	struct glk_broker_bytes ask = {.bytes = held > bytes ? held - bytes : 0,
+		.late_ns = until - glk_clock_ns()};
 
 	for (uint32_t i = 0; i < p->gpus; i++) {
 		if (p->gpu[i] == gpu)
@@ -186,7 +188,6 @@ static void on_ask(void *of, uint32_t client, unsigned gpu, uint64_t bytes, int6
 	/* one that does not hear is passed over in time */
 	if (p->bell >= 0)
 		glk_wire_send(p->bell, GLK_BROKER_ASK, &ask, sizeof(ask), NULL, 0, 0);
-	(void)until;
 }
 
 /* ---- Who comes and goes ---- */

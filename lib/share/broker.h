@@ -11,7 +11,7 @@
  *	WANT ->			with a descriptor of a socket if it waits: the answer comes there
  *		<- GRANTED, or REFUSED
  *	GIVE ->			no answer
- *		<- ASK		at the bell
+ *		<- ASK		at the bell: how much may be held from then on, so that who has given since gives no more
  *	TOLD ->			what could be given has been: the answer to ASK
  *	PUT ->			a name, with the descriptor of its page
  *		<- DONE, or REFUSED
@@ -86,7 +86,8 @@ struct glk_broker_want {
 struct glk_broker_bytes { /* GRANTED, GIVE, ASK, TOLD */
 	uint32_t gpu, reserved;
 	uint64_t bytes;
-	/* GRANTED: ns for which the driver may still be at work on the memory of a process that has ended. */
+	/* GRANTED: ns for which the driver may still be at work on the memory of a process that has ended.
+	 * ASK: ns for which an answer is waited for. */
 	int64_t late_ns;
 };
 

@@ -691,26 +691,37 @@ void glk_lessee_make_room(struct glk_lessee *l, int device, uint64_t bytes)
 	uint64_t left = glk_load_relaxed(&l->pool->nodes[device].left);
 
 	if (left < bytes)
-		l->trim(l->of, device, bytes - left);
+		l->trim(l->of, device, bytes - left, 0);
 }
 
 /* ---- What the broker asks for ---- */
 
-static void yield_to(
-	struct glk_lessee *l, struct glk_node *node, uint64_t bytes, bool may_trim)
+/* What is held by leave of the broker beyond so much. */
+static uint64_t beyond(struct glk_lessee *l, const struct glk_node *node, uint64_t keep)
+{
+	uint64_t leased = l->gpu[node->index].leased;
+
+	return leased > keep ? leased - keep : 0;
+}
+
+static void yield_to(struct glk_lessee *l, struct glk_node *node, uint64_t keep,
+	int64_t until, bool may_trim)
 {
 	struct glk_broker_bytes told = {.gpu = node->index};
-	uint64_t left = glk_load_relaxed(&node->left);
+	uint64_t left = glk_load_relaxed(&node->left), bytes;
 
+	glk_lock(&l->lock);
+	bytes = beyond(l, node, keep);
+	glk_unlock(&l->lock);
 	if (left < bytes && may_trim)
-		l->trim(l->of, node->index, bytes - left);
+		l->trim(l->of, node->index, bytes - left, until);
 	for (int c = 0; !may_trim && c < GLK_CLASS_COUNT && left < bytes; c++) {
 		glk_node_drain(node, (enum glk_class)c, bytes - left);
 		left = glk_load_relaxed(&node->left);
 	}
 	glk_lock(&l->lock);
 	l->gpu[node->index].asked++;
-	give(l, node, bytes);
+	give(l, node, beyond(l, node, keep));
 	if (l->here)
 		say(l, GLK_BROKER_TOLD, &told, sizeof(told), NULL);
 	glk_unlock(&l->lock);
@@ -738,7 +749,11 @@ static void hear(struct glk_lessee *l, bool may_trim)
 		want = (const void *)frame.body;
 		if (frame.kind == GLK_BROKER_ASK && frame.length == sizeof(*want) &&
 			want->gpu < count_of(l))
-			yield_to(l, &l->pool->nodes[want->gpu], want->bytes, may_trim);
+			yield_to(l, &l->pool->nodes[want->gpu], want->bytes,
+				want->late_ns > 0 && want->late_ns <= LATE_MOST
+					? glk_clock_ns() + want->late_ns
+					: 0,
+				may_trim);
 		glk_wire_frame_close(&frame);
 	}
 }

@@ -97,12 +97,13 @@ int glk_mirror_end(struct glk_imports *imports, struct glake_mirror *mirror);
 /*
  * lease.c: leave of a broker for what the GPUs of a context hold (struct glk_leave). Made before any page is; what a
  * thread of it, and calls without one, give back on the broker's word, beyond leave that is not used, is for `trim` to
- * find: so many bytes of a GPU go to the driver if they lie idle. The thread ends with the second call, and leave with
+ * find: so many bytes of a GPU go to the driver if they lie idle, or until a time of the clock, which may be 0, can be
+ * made to. The thread ends with the second call, and leave with
  * the third, when all pages are with the driver.
  */
 struct glk_lessee;
 struct glk_conf;
-typedef void (*glk_lessee_trim_fn)(void *of, int device, uint64_t bytes);
+typedef void (*glk_lessee_trim_fn)(void *of, int device, uint64_t bytes, int64_t until);
 
 /* 0, and NULL where share.broker is not set; -ENOMEM. */
 int glk_lessee_new(struct glk_pool *pool, const struct glk_conf *conf,

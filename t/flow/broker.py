@@ -117,6 +117,35 @@ def check_turns(broker):
         equal(client.end(), "closed 0", "it ends")
 
 
+def check_pressure(broker, *settings):
+    """What is used goes to another one where the program frees it when it is asked, or has called it cold."""
+    one, two = Client(broker, *settings), Client(broker)
+    for n in range(3):
+        equal(one.do("alloc 250"), str(n), "three blocks")
+    equal(one.do("room 0"), "0", "of which the program frees one when it is asked")
+    equal(one.do("cold 1"), "0", "and one is cold")
+    one.do("alloc 20")
+    one.do("free 3")
+    two.start("alloc 400")
+    if settings:
+        ok(broker.waiting(), "another one that wants more than is left waits")
+        equal(one.do("whole 2"), "3", "until the first one has a request that is no hit")
+    equal(two.answer(), "0", "the other one has it")
+    times, want, timed = map(int, one.do("asked").split())
+    ok(times >= 1 and 0 < want <= 400, "the program was asked for what there was too little of", want)
+    equal(timed, 1, "for an answer in time, and with no stream")
+    equal(one.do("check 1"), "right", "the cold one stays where that was enough")
+    if not settings:
+        equal(two.do("alloc 200"), "1", "the cold one goes for more")
+        equal(two.do("check 1"), "right", "which is another's own")
+    equal(one.do("check 2"), "right", "and what is used stays")
+    equal(two.do("check 0"), "right", "another's is its own")
+    equal(two.end(), "closed 0", "it ends")
+    has(one.do("fetch 1"), "-114" if settings else "0", "the cold one is had back")
+    equal(one.do("check 1"), "right", "with all that was in it")
+    equal(one.end(), "closed 0", "it ends")
+
+
 def check_death(broker):
     one, two = Client(broker), Client(broker)
     one.do("alloc 900")
@@ -141,6 +170,8 @@ def main():
         check_guarantee(broker)
         check_calls(broker)
         check_turns(broker)
+        check_pressure(broker)
+        check_pressure(broker, "share.helper=no", "pool.large_page=8MiB")
         check_death(broker)
         equal(broker.end(), ("", 0), "the broker ends, and has said nothing")
     done()

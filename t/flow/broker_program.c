@@ -15,6 +15,8 @@
  *	pass MIB	glake_quota_pass; and "back MIB" with less than 0
  *	limit TEXT	sets share.quota
  *	trim		gives back what lies idle
+ *	room N		frees a block when it is asked for room; and "asked" says how often, the bytes, and whether until a time
+ *	cold N		has it be cold; and "fetch N"
  *	tag NAME	is that of all blocks from now on; "away" drops them, and "again" has their memory back
  *	fork		a child that has all descriptors and does nothing
  *	write N		a copy of a byte to it
@@ -234,6 +236,31 @@ static void do_pass(int64_t mib)
 	say(err ? err : glake_quota_pass(gpu.uuid, gpu.memory, mib * (1 << 20)));
 }
 
+static struct {
+	int block, times, timed;
+	size_t want;
+} room = {.block = -1};
+
+static size_t make_room(
+	void *user, int device, size_t want, struct CUstream_st *stream, int64_t deadline)
+{
+	room.times++;
+	room.want = want;
+	room.timed = !stream && deadline > 0;
+	if (room.block < 0)
+		return 0;
+	glake_free(ctx, blocks[room.block].at, stream);
+	blocks[room.block].at = NULL;
+	room.block = -1;
+	return want;
+}
+
+static void do_room(int n)
+{
+	room.block = n;
+	say(glake_shortage_set(ctx, make_room, NULL));
+}
+
 static uint32_t tag;
 
 static void do_tag(const char *name)
@@ -314,6 +341,14 @@ int main(int argc, char **argv)
 			do_limit(key);
 		else if (!strcmp(word, "trim"))
 			say(glake_trim(ctx, 0, 0, NULL));
+		else if (!strcmp(word, "room"))
+			do_room((int)n);
+		else if (!strcmp(word, "asked"))
+			printf("%d %zu %d\n", room.times, room.want >> 20, room.timed);
+		else if (!strcmp(word, "cold"))
+			say(glake_advise(ctx, blocks[n].at, GLAKE_ADVICE_COLD));
+		else if (!strcmp(word, "fetch"))
+			say(glake_fetch(ctx, blocks[n].at, NULL));
 		else if (sscanf(line, "tag %199s", key) == 1)
 			do_tag(key);
 		else if (!strcmp(word, "away"))

@@ -216,8 +216,9 @@ int glk_limit_pledge(const struct glk_cache *cache, struct glk_limit *limit,
 /* cache/ladder.c. Under the lock: whether the program makes room for a request that has none. */
 bool glk_shortage_may_ask(
 	const struct glk_cache *cache, const struct glk_request *request);
-/* Without it: has it do so, for so many bytes. */
-void glk_shortage_ask(struct glk_cache *cache, uint64_t want, struct CUstream_st *stream);
+/* Without it: has it do so, for so many bytes; an answer is of use until then, or always with 0. */
+void glk_shortage_ask(struct glk_cache *cache, uint64_t want, struct CUstream_st *stream,
+	int64_t until);
 /* small.c. One more block like a small one that a request was just given, right behind it, where
  * that needs nothing; 0: there is no room. */
 uint32_t glk_small_behind(

@@ -125,7 +125,7 @@ static pid_t open_all(const struct line *lines, const char *const *settings)
 	return pid;
 }
 
-static void trim(void *of, int device, uint64_t bytes)
+static void trim(void *of, int device, uint64_t bytes, int64_t until)
 {
 	trimmed += bytes;
 }
