@@ -690,7 +690,7 @@ void glk_peer_settle(struct glk_cache *cache);
 int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_released);
 /* The same, but that idle memory of the host is kept for the next time; what is lent goes to its lender. */
 int glk_cache_trim_gpu(struct glk_cache *cache, uint64_t keep, uint64_t *ret_released);
-/* ladder.c: so many bytes of the GPU for another process: what lies idle; and before `until`, which may be 0, what the
+/* give.c: so many bytes of the GPU for another process: what lies idle; and before `until`, which may be 0, what the
  * program frees when it is asked, and cold blocks. That waits for the GPU. */
 void glk_cache_give(struct glk_cache *cache, uint64_t bytes, int64_t until);
 /* Gives the idle pages of an arena back that are ready to go. Under the lock. 0 or the driver's error. */
