@@ -53,13 +53,15 @@ def attention():
     backends = {"flash": torch.nn.attention.SDPBackend.FLASH_ATTENTION,
                 "efficient": torch.nn.attention.SDPBackend.EFFICIENT_ATTENTION}
     rows = {}
-    for order in ("layer", "token"):
-        with kv.Cache(batch, 8192, 64, shape=(groups, size), dtype=keys.dtype,
-                      token_front=order == "token") as cache:
-            slots = [cache.new() for _ in range(batch)]
-            k, v = (cache.lane(i).transpose(1, 2)[:, :, :length] for i in (6, 7))
+    for order in ("layer", "token", "layer, batch as one"):
+        one = order.endswith("one")  # sequences beside each other, as TransformersCache has them
+        with kv.Cache(1 if one else batch, 8192, 64, shape=(batch, groups, size) if one else (groups, size),
+                      dtype=keys.dtype, token_front=order == "token") as cache:
+            slots = [cache.new() for _ in range(cache.slots)]
+            k, v = ((cache.lane(i)[0].permute(1, 2, 0, 3) if one else cache.lane(i).transpose(1, 2))[:, :, :length]
+                    for i in (6, 7))
             for n in range(256, length + 1, 256):  # it grows, and is written, by parts
-                cache.step([n] * batch)
+                cache.step([n] * len(slots))
                 k[:, :, n - 256:n].copy_(keys[:, :, n - 256:n])
                 v[:, :, n - 256:n].copy_(values[:, :, n - 256:n])
             assert torch.equal(k, keys) and torch.equal(v, values), "contents"

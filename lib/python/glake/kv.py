@@ -160,8 +160,12 @@ class Cache:
             self._tensors[number] = self._view(number).tensor()
         return self._tensors[number]
 
+    def _place(self, number):
+        """Where a lane lies: its base, and bytes from a slot and from a token to the next."""
+        return self._fetch("glake_kv_place_get", _Place(), number)
+
     def _view(self, number):
-        lane, place = self.lanes[number], self._fetch("glake_kv_place_get", _Place(), number)
+        lane, place = self.lanes[number], self._place(number)
         outer = [self.slots] if lane.rule == STATE else [self.slots, self.tokens]
         steps, item = [place.slot, place.token][:len(outer)], view.bytes_of(lane.dtype)
         if any(step % item for step in steps):
@@ -272,7 +276,7 @@ class Cache:
         if tokens is None:
             state = 0 <= lane < len(self.lanes) and self.lanes[lane].rule == STATE
             tokens = 1 if state else self.sequence(slot)["tokens"] - first
-        row = self._fetch("glake_kv_place_get", _Place(), lane)
+        row = self._place(lane)
         most = max(tokens, 0) * (row.token or row.bytes) // (2 << 20) + 2
         pieces, count = (_Piece * most)(), ctypes.c_size_t()
         self._call("glake_kv_export", *map(ctypes.c_uint32, (slot, lane, first, max(tokens, 0))),

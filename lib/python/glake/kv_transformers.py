@@ -9,13 +9,17 @@ made anew with each token. Layers with a sliding window keep the memory of their
 
 The most tokens of a sequence are those that the model can, or tokens=N: they are addresses, and take no memory. The
 batch is that of the first call, or slots=N where it grows later. All layers have keys and values of one shape.
+
+All sequences of a batch are as long as each other, so a token of the memory is that of all of them: they lie beside each
+other in it, and what it takes beyond the tokens is less than a page a lane for the whole batch. A step of one token asks
+for memory once, and has the views of all layers made by one call of PyTorch; a layer has two copies to queue then.
 """
 
 import torch
 from transformers.cache_utils import Cache as _Cache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from . import kv
+from . import kv, view
 from .library import GlakeError
 
 
@@ -24,9 +28,11 @@ class _Shared:
 
     def __init__(self, windows, tokens, slots, options):
         self.windows, self.tokens, self.slots, self.options = windows, tokens, slots, options
-        self.cache, self.batch, self.length = None, 0, 0
+        self.cache, self.length = None, 0
         self.looking_back = []  # layers with a window
-        self.shapes = self.where = None
+        self.shapes = None
+        self.all = ()  # keys and values: [layers, slots, heads, tokens, size]
+        self.step, self.put, self.seen = 0, (), ()  # a number of tokens, and where each layer has the last of them, and all
 
     def open(self, keys, values):
         shapes = [(x.shape[1], x.shape[3]) for x in (keys, values)]
@@ -38,41 +44,39 @@ class _Shared:
         if not keys.is_cuda and not self.options.pop("on_host", False):
             raise GlakeError("TransformersCache is for tensors on a GPU")
         self.shapes, self.slots = shapes, self.slots or keys.shape[0]
-        lanes = [kv.Lane(shape, keys.dtype, window=window) for window in self.windows for shape in shapes]
-        self.cache = kv.Cache(self.slots, self.tokens, lanes, device=keys.device, **self.options)
+        lanes = [kv.Lane((self.slots, *shape), keys.dtype, window=window) for window in self.windows for shape in shapes]
+        self.cache = kv.Cache(1, self.tokens, lanes, device=keys.device, **self.options)
+        self.cache.new()
+        self.all = [self._lanes(which).permute(0, 2, 3, 1, 4) for which in range(2)]
 
-    def have(self, batch, length):
-        """Memory for so many tokens of each sequence, in all layers: the first of them asks for it."""
-        if batch > self.slots:
-            raise GlakeError(f"a batch of {batch} in a cache of {self.slots} sequences: "
-                             f"TransformersCache(config, slots={batch})")
-        while self.batch < batch:
-            if self.cache.new() != self.batch:
-                raise GlakeError("a sequence has not the next slot")
-            self.batch += 1
+    def _lanes(self, which):
+        """The keys or the values of all layers, which lie at equal distances."""
+        lane, layers, first = self.cache.lanes[which], len(self.windows), self.cache._place(which)
+        apart, item = self.cache._place(2 * (layers > 1) + which).base - first.base, view.bytes_of(lane.dtype)
+        return view.View(first.base, [layers, self.tokens, *lane.shape],
+                         [apart // item, first.token // item, *view.rows(lane.shape)], lane.dtype, self.cache.device).tensor()
+
+    def have(self, length):
+        """Memory for so many tokens, in all layers: the first of them asks for it."""
         if length > self.length:
             # what lies in front of the windows then goes in all layers with the first that asks
             for layer in self.looking_back if length > self.length + 1 else ():
                 layer.save()
-            self.cache.step([length] * batch + [0] * (self.slots - batch))
+            self.cache.grow(0, length)
             self.length = length
 
-    def place(self, batch, token, device):
-        """A token of each sequence, as indices."""
-        if self.where is None or self.where[:2] != (batch, token):
-            slots = self.where[2][0] if self.where and self.where[0] == batch else torch.arange(batch, device=device)
-            self.where = batch, token, (slots, torch.full((1,), token, device=device))
-        return self.where[2]
+    def steps(self, batch, length):
+        """One token more, in all layers."""
+        self.have(length)
+        both = [lanes[:, :batch] for lanes in self.all] if batch < self.slots else self.all
+        self.put = [lanes.narrow(3, length - 1, 1).unbind() for lanes in both]
+        self.seen = [lanes.narrow(3, 0, length).unbind() for lanes in both]
+        self.step = length
 
     def cut(self, length):
-        for slot in range(self.batch if length < self.length else 0):
-            self.cache.trim(slot, length)
-        self.length = min(self.length, length)
-
-    def keep(self, batch):
-        while self.batch > batch:
-            self.batch -= 1
-            self.cache.free(self.batch)
+        if length < self.length:
+            self.cache.trim(0, length)
+        self.length, self.step = min(self.length, length), 0
 
 
 class _Layer:
@@ -84,14 +88,15 @@ class _Layer:
     def lazy_initialization(self, key_states, value_states):
         super().lazy_initialization(key_states, value_states)
         self.shared.open(key_states, value_states)
-        self.rows = [self.shared.cache.lane(2 * self.number + i) for i in range(2)]
-        self.lanes = [lane.transpose(1, 2) for lane in self.rows]
+        self.lanes = [lanes[self.number] for lanes in self.shared.all]
         self._batch(key_states.shape[0])
 
     def _batch(self, batch):
+        if batch > self.shared.slots:
+            raise GlakeError(f"a batch of {batch} in a cache of {self.shared.slots} sequences: "
+                             f"TransformersCache(config, slots={batch})")
         self.batch, self.own = batch, [lane[:batch] for lane in self.lanes]
-        # PyTorch copies to addresses that are more than 2 GiB apart by a kernel for each 2 GiB
-        self.far = max(lane.stride(0) * lane.element_size() for lane in self.lanes) * batch > 1 << 31
+        self.shared.step = 0
 
     def _show(self):
         first, count = self.first, self.length - self.first
@@ -102,27 +107,20 @@ class _Layer:
         """New tokens behind those there are, but for the first of them."""
         begin, count = self.length + skip, key_states.shape[-2] - skip
         self.length = begin + count
-        if self.length > self.shared.length:
-            self.shared.have(self.batch, self.length)
+        self.shared.have(self.length)
         if skip:
             key_states, value_states = key_states[:, :, skip:], value_states[:, :, skip:]
-        if self.far and count == 1:
-            where = self.shared.place(self.batch, begin, key_states.device)
-            for row, states in zip(self.rows, (key_states, value_states)):
-                row.index_put_(where, states[:, :, 0].to(row.dtype))
-            return
         keys, values = self.own
         keys.narrow(2, begin, count).copy_(key_states)
         values.narrow(2, begin, count).copy_(value_states)
 
     def _select(self, indices, batch):
         """The sequences become those of the indices."""
+        before = self.batch
+        self._batch(batch)
         for lane in self.lanes:
             part = lane[:, :, self.first:self.length]
-            chosen = part[:self.batch].index_select(0, indices.to(lane.device))
-            self.shared.have(batch, self.shared.length)
-            part[:batch].copy_(chosen)
-        self._batch(batch)
+            part[:batch].copy_(part[:before].index_select(0, indices.to(lane.device)))
         self._show()
 
     def reorder_cache(self, beam_idx):
@@ -137,8 +135,6 @@ class _Layer:
         if self.get_seq_length() > 0:
             indices = torch.arange(self.batch, device=indices.device)[indices]
             self._select(indices, len(indices))
-            if self.number == len(self.shared.windows) - 1:
-                self.shared.keep(self.batch)
 
     def reset(self):
         if self.is_initialized:
@@ -160,8 +156,19 @@ class FullLayer(_Layer, DynamicLayer):
     def update(self, key_states, value_states, *args, **kwargs):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        self._put(key_states, value_states)
-        self._show()
+        if key_states.shape[2] != 1:
+            self._put(key_states, value_states)
+            self._show()
+            return self.keys, self.values
+        shared, number = self.shared, self.number
+        self.length += 1
+        if shared.step != self.length:
+            shared.steps(self.batch, self.length)
+        keys, values = shared.put
+        keys[number].copy_(key_states)
+        values[number].copy_(value_states)
+        keys, values = shared.seen
+        self.keys, self.values = keys[number], values[number]
         return self.keys, self.values
 
     def get_seq_length(self):
@@ -201,8 +208,7 @@ class WindowLayer(_Layer, DynamicSlidingWindowLayer):
         new, has = key_states.shape[-2], self.length - self.first
         self.cumulative_length += new
         full = None
-        if self.length + new > self.shared.length:
-            self.shared.have(self.batch, self.length + new)
+        self.shared.have(self.length + new)
         old, self.old = self.old, None
         if has + new > self.sliding_window:  # more than there is memory for
             if has and old is None:  # one token more: none of them has gone
@@ -259,6 +265,9 @@ class TransformersCache(_Cache):
         super().__init__(layers=[WindowLayer(self.shared, i, w) if w else FullLayer(self.shared, i)
                                  for i, w in enumerate(windows)])
 
+    def update(self, key_states, value_states, layer_idx, *args, **kwargs):
+        return self.layers[layer_idx].update(key_states, value_states, *args, **kwargs)
+
     def figures(self):
         """Those of the memory; None before the first call."""
         return self.shared.cache and self.shared.cache.figures()
@@ -267,5 +276,6 @@ class TransformersCache(_Cache):
         """Gives all memory back; the cache must not be used any more."""
         if self.shared.cache:
             for layer in self.layers:
-                layer.keys = layer.values = layer.lanes = layer.own = layer.rows = None
+                layer.keys = layer.values = layer.lanes = layer.own = None
+            self.shared.all = self.shared.put = self.shared.seen = ()
             self.shared.cache.close()
