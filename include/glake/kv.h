@@ -72,6 +72,12 @@ struct glake_kv_lane {
  * glake_kv_close, so that the limit is one for that; a fork and a prefix are copies of all their tokens; there is no
  * spill (-EOPNOTSUPP), and `ahead` means nothing. */
 #define GLAKE_KV_SINGLE 0x2u
+/* Lanes that get memory by themselves, from glake_kv_layer_grow or glake_kv_layer_wait, have pages of pool.large_page, as
+ * many as fit in what each gets at once and as there are: a call of the driver for each of them, where pages of 2 MiB
+ * take one each. What it costs: trim keeps a page while it holds any token that stays, which counts as held; and of a
+ * sequence that got such memory a fork and a prefix are copies. What glake_kv_grow and glake_kv_step get, and lanes with a
+ * window, has pages of 2 MiB. Not with the two flags above (-EINVAL). */
+#define GLAKE_KV_LARGE 0x4u
 
 #define GLAKE_KV_LANES_MAX  4096
 #define GLAKE_KV_SLOTS_MAX  65536
@@ -373,7 +379,7 @@ GLAKE_EXPORT int glake_kv_layer_grow(struct glake_kv *kv, uint32_t slot, uint32_
  * Lanes that are had by one call are all mapped before the first copy is queued. A driver may hold a mapping up while copies
  * to the GPU are under way (580 does: until those are done, or for a millisecond a page), so a call for each layer waits for
  * the copies of the layer before it, which one call for all of them does not. But whoever needs memory of the cache meanwhile
- * waits for that call.
+ * waits for that call. With GLAKE_KV_LARGE there are fewer mappings.
  *
  * A program that has no time for these calls makes them on a thread and a stream of its own, and has its other streams wait
  * for an event there: nothing of what that thread waits for is queued behind the event. The library has no thread

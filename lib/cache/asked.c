@@ -132,11 +132,11 @@ static int have_placed(struct glk_arena *arena, struct glk_extent *e, uint32_t o
 static int have_away(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	const struct glk_asking *how)
 {
-	struct glk_part_way way = {.on = on};
+	struct glk_part_way way = {.on = on, .large = how->large};
 	int err;
 
 	glk_prefetch_hold(arena->gpu, e);
-	err = how->portion ? glk_portion_have(arena, e, on, how->portion, how->count)
+	err = how->portion ? glk_portion_have(arena, e, how->portion, how->count, &way)
 			   : glk_fetch(arena, e, &way);
 	glk_prefetch_let_go(arena->gpu, e, !err && !glk_extent_lacks(e));
 	return err;
@@ -203,10 +203,13 @@ int glk_cache_move(struct glk_cache *cache, uint64_t addr, struct CUstream_st *s
 }
 
 int glk_cache_have(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
-	const struct glk_portion *portions, size_t count)
+	const struct glk_portion *portions, size_t count, bool large)
 {
-	const struct glk_asking how = {
-		.fn = have, .portion = portions, .count = count, .takes = true};
+	const struct glk_asking how = {.fn = have,
+		.portion = portions,
+		.count = count,
+		.takes = true,
+		.large = large};
 
 	return move(cache, addr, stream, &how);
 }

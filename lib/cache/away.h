@@ -65,7 +65,8 @@ struct glk_asking {
 		const struct glk_asking *how);
 	const struct glk_portion *portion; /* NULL: all of the block */
 	size_t count;			   /* of them, which come; one goes */
-	bool takes;			   /* memory of the GPU */
+	bool takes;			   /* memory of the GPU, */
+	bool large;	       /* with pages of several slots, where a portion comes */
 	struct glk_told *told; /* what a ticket has to know; NULL: there is none */
 	void *arg;
 };

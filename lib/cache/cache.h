@@ -521,24 +521,27 @@ int glk_cache_fetch(struct glk_cache *cache, uint64_t addr, struct CUstream_st *
  * it; NULL: there is none. */
 int glk_cache_move(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
 	bool to_gpu, const struct glk_portion *portion, struct glk_told *ret_told);
-/* The second of the two for many portions, of which none lies in another. */
+/* The second of the two for many portions, of which none lies in another. Of an elastic block they may have large pages. */
 int glk_cache_have(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
-	const struct glk_portion *portions, size_t count);
+	const struct glk_portion *portions, size_t count, bool large);
 /* elastic.c: contracts as in glake/elastic.h; *ret_bytes is written with -ENOMEM of the first too. */
 int glk_cache_elastic(struct glk_cache *cache, uint64_t size, struct CUstream_st *stream,
 	uint32_t flags, uint64_t *ret_addr);
 int glk_cache_commit(struct glk_cache *cache, uint64_t addr,
 	const struct glk_portion *portions, size_t count, struct CUstream_st *stream,
 	uint64_t *ret_bytes);
-/* The same without asking the program for room, and only with `insists` with that of cold blocks; what it had no room
- * for. And asks, where the program may be: then it is worth another try. Without a lock. */
+/* The same without asking the program for room; what it had no room for. And asks, where the program may be: then it is
+ * worth another try. Without a lock. */
+#define GLK_COMMIT_INSISTS 0x1u /* it has that of cold blocks too */
+#define GLK_COMMIT_LARGE                                                                 \
+	0x2u /* large pages lie in it, as often as they fit and as there are */
 int glk_elastic_commit(struct glk_cache *cache, uint64_t addr,
 	const struct glk_portion *portions, size_t count, struct CUstream_st *stream,
-	bool insists, uint64_t *ret_wants);
+	uint32_t how, uint64_t *ret_wants);
 /* And the bytes that exist no more, of those that went: what is shared stays elsewhere. Both are written with an error
- * too. */
+ * too. A portion is what of it went, or was not there, then: it may begin in a page that what lies before it needs. */
 int glk_elastic_decommit(struct glk_cache *cache, uint64_t addr,
-	const struct glk_portion *portions, size_t count, struct CUstream_st *stream,
+	struct glk_portion *portions, size_t count, struct CUstream_st *stream,
 	uint64_t *ret_bytes, uint64_t *ret_freed);
 /* Portions go to the host, of which nobody has any (glk_cache_pin_portion); with `sealed` what is sealed of them, which
  * stays otherwise. 0 also where nothing is there; after an error some of it has gone. */

@@ -190,11 +190,13 @@ struct change {
 	struct glk_extent *e;
 	uint32_t on;
 	const struct glk_portion *portions;
+	struct glk_portion
+		*went; /* these, to be told what of them did; NULL: nobody asks */
 	size_t count;
 	uint64_t bytes, wants; /* that came or went; that there was no room for */
 	uint64_t freed;	       /* of those that went, what exists no more */
 	uint64_t left;	       /* that the tag may have more */
-	bool insists;	       /* cold blocks go for it */
+	uint32_t how;	       /* GLK_COMMIT_... */
 	bool sealed;	       /* of what goes away: that alone */
 	struct glk_stretch few[32], *came; /* stretches that have come, in order */
 	uint32_t done;
@@ -240,16 +242,46 @@ static uint64_t measure(const struct change *c, uint32_t *ret_stretches)
 	return bytes;
 }
 
+/* Idle pages of several slots go from where such of one are wanted: they would serve there. */
+static int clear_wide(struct change *c, struct glk_stretch s)
+{
+	const struct glk_map *map = &c->arena->map;
+	uint32_t slot = glk_bits_first(map->wide, s.first, s.last);
+	int err = 0;
+
+	while (slot != GLK_BITS_NONE && !err) {
+		struct glk_mapping m = glk_mapping_at(map, slot);
+
+		if (!glk_bits_any(map->busy, m.first, m.last))
+			err = glk_arena_clear(c->arena, m.first, m.last);
+		slot = m.last < s.last ? glk_bits_first(map->wide, m.last + 1, s.last)
+				       : GLK_BITS_NONE;
+	}
+	return err;
+}
+
+/* Whether a stretch is to have large pages. */
+static bool is_large(const struct change *c, struct glk_stretch s)
+{
+	return c->how & GLK_COMMIT_LARGE && s.last - s.first + 1 >= c->arena->map.large;
+}
+
 static int come(struct change *c, struct glk_stretch s)
 {
+	bool large = is_large(c, s);
 	struct glk_arena *arena = c->arena;
 	struct glk_cache *cache = arena->gpu;
 	struct glk_tag *tag = glk_tag_of(arena);
-	struct glk_request request = {
-		.patient = true, .run = &s, .single = glk_part_is_single(cache, c->e)};
+	/* what would reach beyond an end goes elsewhere */
+	struct glk_request request = {.patient = true,
+		.run = &s,
+		.single = glk_part_is_single(cache, c->e) && !large,
+		.trim = large};
 	uint32_t none[2] = {0, 0};
-	int err;
+	int err = request.single ? clear_wide(c, s) : 0;
 
+	if (err)
+		return err;
 	request.size = bytes_of(c, s);
 	request.rounded = given_of(c, s);
 	request.stream = glk_stream_enter(&cache->streams, c->on);
@@ -295,7 +327,7 @@ static bool fits(const struct change *c, const struct batch *b, struct glk_stret
 {
 	const struct glk_map *map = &c->arena->map;
 
-	return glk_part_is_single(c->arena->gpu, c->e) &&
+	return glk_part_is_single(c->arena->gpu, c->e) && !is_large(c, s) &&
 		s.last - s.first < GLK_MAPPING_RUNS - b->slots &&
 		!glk_bits_any(map->mapped, s.first, s.last) &&
 		!glk_is_claimed(map, s.first, s.last);
@@ -420,7 +452,7 @@ static int come_somehow(struct change *c, uint64_t bytes)
 	struct glk_cache *cache = c->arena->gpu;
 	int err = come_all(c);
 
-	while (err == -ENOMEM && c->insists && glk_victim_cold(cache) &&
+	while (err == -ENOMEM && c->how & GLK_COMMIT_INSISTS && glk_victim_cold(cache) &&
 		glk_thread_current->error.error_class == GLAKE_ERROR_NOMEM_DEVICE &&
 		glk_ladder_cold(cache, bytes - c->bytes))
 		err = come_all(c);
@@ -602,6 +634,24 @@ static int go_away(struct change *c, struct glk_stretch r)
 	return err;
 }
 
+/* A portion begins where the page ends that what lies before it needs. */
+static void tell_went(const struct change *c, uint32_t slot, struct glk_portion *p)
+{
+	const struct glk_map *map = &c->arena->map;
+	struct glk_mapping m;
+	uint64_t stay;
+
+	if (glk_part_gone(map, c->e, slot))
+		return;
+	m = glk_mapping_at(map, slot);
+	if (m.first == slot || !stands(c, m.first, slot - 1))
+		return;
+	stay = slots_of(map, m.last + 1 - slot);
+	stay = stay < p->bytes ? stay : p->bytes;
+	p->offset += stay;
+	p->bytes -= stay;
+}
+
 static int decommit(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	const struct glk_asking *how)
 {
@@ -622,6 +672,8 @@ static int decommit(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 
 		if (r.first + 1 > r.last + 1)
 			continue;
+		if (c->went)
+			tell_went(c, r.first, &c->went[i]);
 		err = go_away(c, r);
 		if (!err)
 			go_here(c, r, &use);
@@ -636,7 +688,8 @@ static int decommit(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 int glk_elastic_come(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	const struct glk_portion *portions, size_t count, uint64_t *ret_wants)
 {
-	struct change c = {.portions = portions, .count = count, .insists = true};
+	struct change c = {
+		.portions = portions, .count = count, .how = GLK_COMMIT_INSISTS};
 	const struct glk_asking how = {.arg = &c};
 	int err = commit(arena, e, on, &how);
 
@@ -672,9 +725,9 @@ static int check_slot(
 	if (glk_part_gone(map, e, slot))
 		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
 			"a part of the range is away, or not committed");
-	if (glk_bit_get(map->wide, slot) || glk_map_is_host(map, map->page[slot]))
+	if (glk_map_is_host(map, map->page[slot]))
 		return glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
-			"only pages of one slot of the GPU leave an elastic block");
+			"only pages of the GPU leave an elastic block");
 	return 0;
 }
 
@@ -683,6 +736,7 @@ static int pin_portion(struct glk_arena *arena, struct glk_extent *e, uint32_t o
 {
 	const struct ranging *r = how->arg;
 	struct glk_stretch s;
+	uint32_t pages = 0;
 	int err;
 
 	(void)on;
@@ -694,8 +748,10 @@ static int pin_portion(struct glk_arena *arena, struct glk_extent *e, uint32_t o
 	if (err)
 		return err;
 	s = glk_portion_slots(&arena->map, e, r->portion, true);
-	for (uint32_t slot = s.first; slot <= s.last && !err; slot++)
+	for (uint32_t slot = s.first; slot <= s.last && !err; slot++) {
 		err = check_slot(arena, e, slot);
+		pages += slot == s.first || glk_bit_get(arena->map.head, slot);
+	}
 	if (err)
 		return err;
 	glk_part_at(arena->gpu, e)->outs++;
@@ -705,7 +761,7 @@ static int pin_portion(struct glk_arena *arena, struct glk_extent *e, uint32_t o
 		.size = r->portion->bytes,
 		.first = s.first,
 		.last = s.last,
-		.count = s.last - s.first + 1};
+		.count = pages};
 	return 0;
 }
 
@@ -791,11 +847,11 @@ static uint64_t room_for(struct glk_cache *cache, const struct change *c)
 
 int glk_elastic_commit(struct glk_cache *cache, uint64_t addr,
 	const struct glk_portion *portions, size_t count, struct CUstream_st *stream,
-	bool insists, uint64_t *ret_wants)
+	uint32_t how, uint64_t *ret_wants)
 {
-	struct change c = {.portions = portions, .count = count, .insists = insists};
-	struct glk_asking how = {.fn = commit, .takes = true, .arg = &c};
-	int err = glk_asked(cache, addr, stream, &how);
+	struct change c = {.portions = portions, .count = count, .how = how};
+	struct glk_asking asking = {.fn = commit, .takes = true, .arg = &c};
+	int err = glk_asked(cache, addr, stream, &asking);
 
 	*ret_wants = c.wants;
 	return err;
@@ -805,7 +861,8 @@ int glk_cache_commit(struct glk_cache *cache, uint64_t addr,
 	const struct glk_portion *portions, size_t count, struct CUstream_st *stream,
 	uint64_t *ret_bytes)
 {
-	struct change c = {.portions = portions, .count = count, .insists = true};
+	struct change c = {
+		.portions = portions, .count = count, .how = GLK_COMMIT_INSISTS};
 	struct glk_asking how = {.fn = commit, .takes = true, .arg = &c};
 	int err = glk_asked(cache, addr, stream, &how);
 
@@ -816,10 +873,10 @@ int glk_cache_commit(struct glk_cache *cache, uint64_t addr,
 }
 
 int glk_elastic_decommit(struct glk_cache *cache, uint64_t addr,
-	const struct glk_portion *portions, size_t count, struct CUstream_st *stream,
+	struct glk_portion *portions, size_t count, struct CUstream_st *stream,
 	uint64_t *ret_bytes, uint64_t *ret_freed)
 {
-	struct change c = {.portions = portions, .count = count};
+	struct change c = {.portions = portions, .went = portions, .count = count};
 	struct glk_asking how = {.fn = decommit, .arg = &c};
 	int err = glk_asked(cache, addr, stream, &how);
 
@@ -832,8 +889,10 @@ int glk_cache_decommit(struct glk_cache *cache, uint64_t addr,
 	const struct glk_portion *portions, size_t count, struct CUstream_st *stream,
 	uint64_t *ret_bytes)
 {
-	uint64_t freed;
+	struct change c = {.portions = portions, .count = count};
+	struct glk_asking how = {.fn = decommit, .arg = &c};
+	int err = glk_asked(cache, addr, stream, &how);
 
-	return glk_elastic_decommit(
-		cache, addr, portions, count, stream, ret_bytes, &freed);
+	*ret_bytes = c.bytes;
+	return err;
 }

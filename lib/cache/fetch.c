@@ -23,6 +23,7 @@ struct coming {
 	struct glk_stretch s; /* that comes at once */
 	uint32_t on;
 	bool forgets; /* its contents are wanted by nobody */
+	bool large;   /* see struct glk_part_way */
 	uint32_t spare
 		[2]; /* runs of the store, for what is left of the pieces at its ends */
 	struct glk_use use;
@@ -141,8 +142,10 @@ static int back(struct coming *c)
 {
 	struct glk_cache *cache = c->arena->gpu;
 	struct glk_map *map = &c->arena->map;
-	struct glk_request request = {
-		.patient = true, .run = &c->s, .single = glk_part_is_single(cache, c->e)};
+	struct glk_request request = {.patient = true,
+		.run = &c->s,
+		.single = glk_part_is_single(cache, c->e) && !c->large,
+		.trim = c->large};
 	uint64_t addr;
 
 	request.size = glk_part_span(map, c->e, c->s, &addr);
@@ -205,6 +208,7 @@ struct fetching {
 	struct glk_arena *arena;
 	struct glk_extent *e;
 	uint32_t on, count;
+	bool large;
 	struct coming coming[TOGETHER]; /* that have pages */
 };
 
@@ -265,7 +269,8 @@ static int come(struct fetching *f, struct glk_stretch s)
 	struct coming *c = &f->coming[f->count];
 	int err;
 
-	*c = (struct coming){.arena = f->arena, .e = f->e, .s = s, .on = f->on};
+	*c = (struct coming){
+		.arena = f->arena, .e = f->e, .s = s, .on = f->on, .large = f->large};
 	err = begin(c);
 	if (err)
 		return err;
@@ -334,6 +339,7 @@ static int come_all(struct glk_arena *arena, struct glk_extent *e,
 	f.arena = arena;
 	f.e = e;
 	f.on = way->on;
+	f.large = way->large;
 	f.count = 0;
 	for (size_t i = 0; i < count && !err; i++) {
 		struct glk_stretch s =

@@ -144,6 +144,7 @@ struct glk_part_way {
 	uint32_t why; /* flags of what goes; only what has one of them comes */
 	bool drop;    /* what goes is not kept: what it reads afterwards is undefined */
 	bool sealed; /* sealed pages go, and nothing else, which stay otherwise but for a suspension */
+	bool large; /* what comes of an elastic block may have pages of several slots */
 };
 /* Whether others have the block, or know it, so that it has to stay where it is: 0, or -EBUSY with a
  * record. */
@@ -180,7 +181,7 @@ int glk_portion_send(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 /* What of an elastic block may go, where no others have it, as the way says; nothing, where nothing is here. */
 int glk_portion_leave(struct glk_arena *arena, struct glk_extent *e,
 	const struct glk_part_way *way, const struct glk_portion *p);
-int glk_portion_have(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
-	const struct glk_portion *portions, size_t count);
+int glk_portion_have(struct glk_arena *arena, struct glk_extent *e,
+	const struct glk_portion *portions, size_t count, const struct glk_part_way *way);
 
 #endif

@@ -109,12 +109,10 @@ int glk_portion_leave(struct glk_arena *arena, struct glk_extent *e,
 	return err == -EALREADY ? 0 : err;
 }
 
-int glk_portion_have(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
-	const struct glk_portion *portions, size_t count)
+int glk_portion_have(struct glk_arena *arena, struct glk_extent *e,
+	const struct glk_portion *portions, size_t count, const struct glk_part_way *way)
 {
-	struct glk_part_way way = {.on = on};
-
 	if (glk_load_relaxed(&e->whole))
-		return glk_fetch(arena, e, &way);
-	return glk_fetch_portions(arena, e, portions, count, &way);
+		return glk_fetch(arena, e, way);
+	return glk_fetch_portions(arena, e, portions, count, way);
 }

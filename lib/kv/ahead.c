@@ -52,7 +52,7 @@ static bool get(struct glake_kv *kv, uint32_t slot)
 	tokens = target_of(kv, q);
 	count = q->live && !q->away ? glk_kv_add_missing(kv, slot, tokens, 0) : 0;
 	if (count)
-		err = glk_kv_commit(kv, count, kv->ahead.stream, false);
+		err = glk_kv_commit(kv, count, kv->ahead.stream, 0);
 	if (!err && count) {
 		kv->pages_ahead += kv->pages - before;
 		glk_kv_note_missing(kv, slot, tokens);

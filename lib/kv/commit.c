@@ -142,7 +142,7 @@ void glk_kv_clear(struct glake_kv *kv, size_t count, struct CUstream_st *stream)
 }
 
 int glk_kv_commit(
-	struct glake_kv *kv, size_t count, struct CUstream_st *stream, bool insists)
+	struct glake_kv *kv, size_t count, struct CUstream_st *stream, uint32_t how)
 {
 	uint64_t bytes, wants;
 	int err = glk_kv_may_commit(kv, count, &bytes);
@@ -151,7 +151,7 @@ int glk_kv_commit(
 		return err;
 	glk_unlock(&kv->lock);
 	err = glk_elastic_commit(
-		kv->cache, kv->base, kv->portion, count, stream, insists, &wants);
+		kv->cache, kv->base, kv->portion, count, stream, how, &wants);
 	if (!err)
 		glk_kv_clear(kv, count, stream);
 	glk_lock(&kv->lock);
@@ -171,8 +171,8 @@ int glk_kv_decommit(struct glake_kv *kv, size_t count, struct CUstream_st *strea
 		kv->cache, kv->base, kv->portion, count, stream, &bytes, &freed);
 	/* what went before comes back, without what was in it, and is shared no more */
 	if (err)
-		glk_elastic_commit(
-			kv->cache, kv->base, kv->portion, count, stream, true, &unused);
+		glk_elastic_commit(kv->cache, kv->base, kv->portion, count, stream,
+			GLK_COMMIT_INSISTS, &unused);
 	glk_lock(&kv->lock);
 	kv->shared -= bytes - freed;
 	if (err)

@@ -415,7 +415,7 @@ static int grow(struct glake_kv *kv, uint32_t slot, uint32_t tokens,
 			err = glk_kv_away(kv, slot);
 		count = err ? 0 : glk_kv_add_missing(kv, slot, tokens, 0);
 		if (count)
-			err = glk_kv_commit(kv, count, stream, true);
+			err = glk_kv_commit(kv, count, stream, GLK_COMMIT_INSISTS);
 		if (!err && count) {
 			glk_kv_note_missing(kv, slot, tokens);
 			glk_kv_settle(kv, slot);
@@ -463,7 +463,7 @@ static int step_changed(
 			count = glk_kv_add_missing(kv, i, lengths[i], count);
 	}
 	if (!err && count)
-		err = glk_kv_commit(kv, count, stream, true);
+		err = glk_kv_commit(kv, count, stream, GLK_COMMIT_INSISTS);
 	for (uint32_t i = 0; i < kv->shape.slots && !err; i++) {
 		if (!lengths[i])
 			continue;
@@ -550,7 +550,7 @@ static int begin(struct glake_kv *kv, uint32_t tokens, uint64_t domain,
 	}
 	count = err ? 0 : glk_kv_add_missing(kv, slot, 0, 0); /* its states */
 	if (count)
-		err = glk_kv_commit(kv, count, stream, true);
+		err = glk_kv_commit(kv, count, stream, GLK_COMMIT_INSISTS);
 	if (!err) {
 		kv->sequence[slot] = (struct glk_kv_sequence){
 			.live = true, .most = tokens, .domain = domain};
@@ -564,33 +564,50 @@ static int begin(struct glake_kv *kv, uint32_t tokens, uint64_t domain,
 	return err;
 }
 
-/* Portions of a slot that so many tokens do not need; with `all` every page. */
+/* Pages of a group that so many tokens do not need; with `all` every one. */
+static struct glk_kv_run spare_of(const struct glake_kv *kv, uint32_t slot,
+	uint32_t group, uint32_t tokens, bool all)
+{
+	struct glk_kv_run want = glk_kv_pages(&kv->shape, group, tokens);
+	struct glk_kv_run spare = *glk_kv_run_at(kv, slot, group);
+
+	if (kv->shape.single)
+		spare.first = spare.end;
+	else if (!all && spare.first < want.end)
+		spare.first = want.end;
+	return spare;
+}
+
 size_t glk_kv_add_spare(struct glake_kv *kv, uint32_t slot, uint32_t tokens, bool all)
 {
 	size_t count = 0;
 
-	for (uint32_t i = 0; i < kv->shape.groups && !kv->shape.single; i++) {
-		struct glk_kv_run want = glk_kv_pages(&kv->shape, i, tokens);
-		struct glk_kv_run old = *glk_kv_run_at(kv, slot, i);
+	for (uint32_t i = 0; i < kv->shape.groups; i++) {
+		struct glk_kv_run spare = spare_of(kv, slot, i, tokens, all);
 
-		if (!all && old.first < want.end)
-			old.first = want.end;
-		if (old.first < old.end)
-			kv->portion[count++] = glk_kv_portion(kv, slot, i, old);
+		if (spare.first < spare.end)
+			kv->portion[count++] = glk_kv_portion(kv, slot, i, spare);
 	}
 	return count;
 }
 
 void glk_kv_note_spare(struct glake_kv *kv, uint32_t slot, uint32_t tokens, bool all)
 {
+	size_t count = 0;
+
 	for (uint32_t i = 0; i < kv->shape.groups; i++) {
+		const struct glk_kv_group *g = &kv->shape.group[i];
 		struct glk_kv_run want = glk_kv_pages(&kv->shape, i, tokens);
+		struct glk_kv_run spare = spare_of(kv, slot, i, tokens, all);
 		struct glk_kv_run *run = glk_kv_run_at(kv, slot, i);
 
+		/* a page of several slots has stayed where any of it is needed */
+		if (spare.first < spare.end)
+			run->end = (uint32_t)((kv->portion[count++].offset - g->offset -
+						      slot * g->slot) /
+				kv->shape.page);
 		if ((all || !want.end) && !kv->shape.single)
 			*run = (struct glk_kv_run){0};
-		else if (run->end > want.end)
-			run->end = want.end > run->first ? want.end : run->first;
 		if (run->sealed > run->end)
 			run->sealed = run->end;
 	}
@@ -674,14 +691,14 @@ int glk_kv_send(
 	return err;
 }
 
-int glk_kv_have(struct glake_kv *kv, size_t count, struct CUstream_st *stream)
+int glk_kv_have(struct glake_kv *kv, size_t count, struct CUstream_st *stream, bool large)
 {
 	int err;
 
 	if (!count)
 		return 0;
 	glk_unlock(&kv->lock);
-	err = glk_cache_have(kv->cache, kv->base, stream, kv->portion, count);
+	err = glk_cache_have(kv->cache, kv->base, stream, kv->portion, count, large);
 	glk_lock(&kv->lock);
 	/* what is there already is */
 	return err == -EALREADY ? 0 : err;
@@ -705,7 +722,7 @@ int glk_kv_move(
 		kv->sequence[slot].away = true;
 		glk_kv_settle(kv, slot);
 		count = glk_kv_add_spare(kv, slot, 0, true);
-		err = to_gpu ? glk_kv_have(kv, count, stream)
+		err = to_gpu ? glk_kv_have(kv, count, stream, false)
 			     : glk_kv_send(kv, count, false, stream);
 		kv->sequence[slot].away = err || !to_gpu;
 		/* as a whole from here on, also what went lane by lane */

@@ -38,6 +38,7 @@ struct glk_kv_group {
 struct glk_kv_run {
 	uint32_t first, end, sealed;
 	uint32_t outs; /* times that others have some of it: see export.c */
+	bool large;    /* some of its pages may be of several slots: see layer.c */
 	bool away;     /* it was sent to the host by itself: see layer.c */
 };
 
@@ -70,6 +71,7 @@ struct glk_kv_shape {
 	uint32_t slots, tokens, lanes, groups;
 	uint32_t prefixes;   /* places behind the slots */
 	bool single;	     /* each group is a block of one handle */
+	bool large;	     /* lanes that are had by themselves have large pages */
 	uint64_t page, size; /* bytes, of all of it */
 	struct glk_kv_group *group;
 	uint32_t *lane_group;  /* of a lane, */
@@ -168,9 +170,9 @@ static inline uint32_t glk_kv_places(const struct glk_kv_shape *shape)
 }
 
 /* commit.c, by who changes what is committed, with the lock, which is given up meanwhile. So many portions are, or
- * are not any more. 0, or an error with nothing changed; -EDQUOT past the limit. */
+ * are not any more: `how` as of glk_elastic_commit(). 0, or an error with nothing changed; -EDQUOT past the limit. */
 int glk_kv_commit(
-	struct glake_kv *kv, size_t count, struct CUstream_st *stream, bool insists);
+	struct glake_kv *kv, size_t count, struct CUstream_st *stream, uint32_t how);
 /* The same in two steps, for who has another call commit them: 0 or -EDQUOT; and so many bytes are. */
 int glk_kv_may_commit(const struct glake_kv *kv, size_t count, uint64_t *ret_bytes);
 void glk_kv_note_commit(struct glake_kv *kv, uint64_t bytes);
@@ -181,7 +183,8 @@ void glk_kv_clear(struct glake_kv *kv, size_t count, struct CUstream_st *stream)
  * otherwise; and come back. 0, or an error after which some of them may have moved. */
 int glk_kv_send(
 	struct glake_kv *kv, size_t count, bool sealed, struct CUstream_st *stream);
-int glk_kv_have(struct glake_kv *kv, size_t count, struct CUstream_st *stream);
+int glk_kv_have(
+	struct glake_kv *kv, size_t count, struct CUstream_st *stream, bool large);
 /* Waits until nobody changes what is committed, and is the one who does; for the pages that a sequence is about to
  * have ahead too, or all of them are. */
 #define GLK_KV_ALL UINT32_MAX
@@ -238,7 +241,7 @@ int glk_kv_name(struct glake_kv *kv, struct CUstream_st *stream);
 /* -EBUSY with a record where a sequence is on the host, else 0. */
 int glk_kv_away(const struct glake_kv *kv, uint32_t slot);
 int glk_kv_find_slot(const struct glake_kv *kv, uint32_t *ret_slot);
-/* Portions of a place that so many tokens do not need, with `all` every page; they went. */
+/* Portions of a place that so many tokens do not need, with `all` every page; they went, as far as the portions say. */
 size_t glk_kv_add_spare(struct glake_kv *kv, uint32_t slot, uint32_t tokens, bool all);
 void glk_kv_note_spare(struct glake_kv *kv, uint32_t slot, uint32_t tokens, bool all);
 /* Under the lock, at the end of what may commit: counts a refusal; the bytes that there was no room for, or 0. */

@@ -8,6 +8,8 @@
 #include <errno.h>
 #include <inttypes.h>
 
+#define FLAGS (GLAKE_KV_TOKEN_FRONT | GLAKE_KV_SINGLE | GLAKE_KV_LARGE)
+
 static int is_wrong(const char *what, uint64_t has, uint64_t most)
 {
 	return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
@@ -48,9 +50,13 @@ static int check(const struct glake_kv_options *o)
 		return is_wrong("lanes", o->lanes, GLAKE_KV_LANES_MAX);
 	if (o->prefixes > GLAKE_KV_SLOTS_MAX)
 		return is_wrong("prefixes", o->prefixes, GLAKE_KV_SLOTS_MAX);
-	if (o->flags & ~(GLAKE_KV_TOKEN_FRONT | GLAKE_KV_SINGLE))
+	if (o->flags & ~FLAGS)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "unknown flags 0x%x",
-			o->flags & ~(GLAKE_KV_TOKEN_FRONT | GLAKE_KV_SINGLE));
+			o->flags & ~FLAGS);
+	if (o->flags & GLAKE_KV_LARGE &&
+		o->flags & (GLAKE_KV_TOKEN_FRONT | GLAKE_KV_SINGLE))
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"large pages are for lanes that have memory by themselves");
 	first = lane_of(o, 0);
 	for (uint32_t i = 0; i < o->lanes && !err; i++) {
 		struct glake_kv_lane lane = lane_of(o, i);
@@ -119,6 +125,7 @@ int glk_kv_shape_init(
 		.prefixes = options->prefixes,
 		.lanes = options->lanes,
 		.single = options->flags & GLAKE_KV_SINGLE,
+		.large = options->flags & GLAKE_KV_LARGE,
 		.page = page};
 	err = make_tables(s);
 	for (uint32_t i = 0; i < s->lanes && !err; i++) {

@@ -15,13 +15,17 @@
 
 /* ---- A beginning ---- */
 
-/* Pages that lie wholly in the first tokens of a group: they will not be written again. */
+/* Pages of a place that lie wholly in its first tokens: they will not be written again. Pages of several slots are not
+ * shared. */
 static uint32_t whole_of(
-	const struct glk_kv_shape *s, const struct glk_kv_group *g, uint32_t tokens)
+	const struct glake_kv *kv, uint32_t place, uint32_t group, uint32_t tokens)
 {
-	return g->rule == GLAKE_KV_STATE || s->single
+	const struct glk_kv_group *g = &kv->shape.group[group];
+
+	return g->rule == GLAKE_KV_STATE || kv->shape.single ||
+			glk_kv_run_at(kv, place, group)->large
 		? 0
-		: (uint32_t)(tokens * g->row / s->page);
+		: (uint32_t)(tokens * g->row / kv->shape.page);
 }
 
 /* What a group has of a beginning: pages that are shared, and then such of its own. */
@@ -30,11 +34,12 @@ struct front {
 	uint64_t bytes; /* of the second that are copied */
 };
 
-static struct front front_of(const struct glake_kv *kv, uint32_t group, uint32_t tokens)
+static struct front front_of(
+	const struct glake_kv *kv, uint32_t place, uint32_t group, uint32_t tokens)
 {
 	const struct glk_kv_group *g = &kv->shape.group[group];
 	struct glk_kv_run want = glk_kv_pages(&kv->shape, group, tokens);
-	uint32_t whole = whole_of(&kv->shape, g, tokens);
+	uint32_t whole = whole_of(kv, place, group, tokens);
 	struct front f = {.shared = {.first = want.first, .end = whole},
 		.own = {.first = whole, .end = want.end}};
 
@@ -91,7 +96,7 @@ static void plan(struct glake_kv *kv, struct branch *b)
 {
 	b->own = b->shared = b->copied = 0;
 	for (uint32_t i = 0; i < kv->shape.groups; i++) {
-		struct front front = front_of(kv, i, b->tokens);
+		struct front front = front_of(kv, b->from, i, b->tokens);
 		struct glk_portion from, to;
 
 		from = glk_kv_portion(kv, b->from, i, front.own);
@@ -172,7 +177,7 @@ static int share(struct glake_kv *kv, struct branch *b, struct CUstream_st *stre
 		glk_kv_note_commit(kv, bytes);
 	kv->shared += shared_bytes(kv, b);
 	for (uint32_t i = 0; i < kv->shape.groups; i++) {
-		struct front front = front_of(kv, i, b->tokens);
+		struct front front = front_of(kv, b->from, i, b->tokens);
 		struct glk_kv_run *from = glk_kv_run_at(kv, b->from, i);
 
 		*glk_kv_run_at(kv, b->to, i) =
@@ -497,7 +502,8 @@ int glk_kv_prefix_move(struct glake_kv *kv, uint64_t domain, const void *bytes,
 	else if (!to_gpu)
 		err = send_prefix(kv, place, stream);
 	else if (kv->sequence[place].away) {
-		err = glk_kv_have(kv, glk_kv_add_spare(kv, place, 0, true), stream);
+		err = glk_kv_have(
+			kv, glk_kv_add_spare(kv, place, 0, true), stream, false);
 		kv->sequence[place].away = err;
 	}
 	glk_kv_change_end(kv);

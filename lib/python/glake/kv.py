@@ -27,6 +27,7 @@ strides and with memory for the tokens there are (kv.h of the library has how).
     with token_front=True all lanes of a token lie beside each other, which takes a page of 2 MiB a
     sequence more than its tokens need where the other order takes one a lane; with ahead=TOKENS a thread
     has memory ready; single=True makes each lane one page, for those who register memory, and takes it all at once;
+    large=True has layer_grow and layer_wait take large pages, with fewer calls of the driver, and fork such by a copy;
     a lane of its own shape, window or state is a glake.kv.Lane
 
     past = glake.kv.TransformersCache(model.config)
@@ -51,7 +52,7 @@ from .records import Sized, many
 from .view import stream_of
 
 ALL, WINDOW, STATE = range(3)
-_TOKEN_FRONT, _SINGLE = 1, 2
+_TOKEN_FRONT, _SINGLE, _LARGE = 1, 2, 4
 Piece = collections.namedtuple("Piece", "fd flags page_size offset length")
 
 
@@ -114,7 +115,7 @@ def _key_of(key):
 
 class Cache:
     def __init__(self, slots, tokens, lanes, *, shape=None, dtype="bfloat16", device=None,
-                 token_front=False, single=False, limit=0, ahead=0, prefixes=0, stream=None):
+                 token_front=False, single=False, large=False, limit=0, ahead=0, prefixes=0, stream=None):
         self._handle = None
         if isinstance(lanes, int):
             if shape is None:
@@ -127,7 +128,7 @@ class Cache:
         table = (_Lane * len(self.lanes))(*((x.bytes, x.rule, x.window) for x in self.lanes))
         options = _Options()
         for name, value in (("slots", slots), ("tokens", tokens), ("lanes", len(self.lanes)),
-                            ("flags", (token_front and _TOKEN_FRONT) | (single and _SINGLE)), ("limit", limit),
+                            ("flags", (token_front and _TOKEN_FRONT) | (single and _SINGLE) | (large and _LARGE)), ("limit", limit),
                             ("ahead", ahead), ("prefixes", prefixes)):
             if not 0 <= value < 1 << (64 if name == "limit" else 32):
                 raise GlakeError(f"a KV cache with {name}={value}")

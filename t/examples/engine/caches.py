@@ -294,7 +294,7 @@ class Static(Rows):
 
 
 class Glake(Rows):
-    def __init__(self, shape, budget, most, slots, device, dtype, way, token_front=True, ahead=0, window=0):
+    def __init__(self, shape, budget, most, slots, device, dtype, way, token_front=True, ahead=0, window=0, large=False):
         import glake
         from glake import kv
         super().__init__(shape, budget, most, slots, device, dtype, way)
@@ -304,7 +304,7 @@ class Glake(Rows):
         apart = PAGE // math.gcd(PAGE, self.token if token_front else self.token // lanes)
         lane = kv.Lane((shape.groups, shape.size), dtype, window)
         self.cache = kv.Cache(slots + 1, -(-most // apart) * apart, [lane] * lanes, device=device,
-                              token_front=token_front, limit=budget, ahead=ahead, prefixes=64)
+                              token_front=token_front, limit=budget, ahead=ahead, prefixes=64, large=large)
         flat = []
         for number in range(lanes):
             lane = self.cache.lane(number)

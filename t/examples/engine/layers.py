@@ -32,7 +32,7 @@ class Layered(GlakeLayer):
     TRIES = 4
 
     def __init__(self, shape, budget, most, slots, device, dtype, way):
-        super().__init__(shape, budget, most, slots, device, dtype, way)
+        super().__init__(shape, budget, most, slots, device, dtype, way, large=True)
         self.cache.limit(0)  # what is away counts for it, and not for the budget of the GPU
         # a sequence has up to a page a lane more than its tokens need
         self.limit = budget + (slots + 1) * 2 * shape.layers * PAGE

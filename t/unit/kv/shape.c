@@ -122,7 +122,7 @@ static void refuses(void)
 	refused(tokens, GLAKE_KV_TOKENS_MAX + 1, -EINVAL);
 	refused(lanes, 0, -EINVAL);
 	refused(lanes, GLAKE_KV_LANES_MAX + 1, -EINVAL);
-	refused(flags, 4, -EINVAL);
+	refused(flags, 8, -EINVAL);
 	refused(lane_bytes, 0, -EINVAL);
 	refused(lane_bytes, (size_t)1 << 40, -EINVAL);
 	good.lane = &lane;

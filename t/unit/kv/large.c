@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Lanes with large pages: the calls that they take, what a trim keeps, and that sequences without them in the same slots
+ * are as those of any cache.
+ */
+#include "kv_parts.h"
+
+#include <unistd.h>
+
+#define LANES  4
+#define TOKENS 12288
+#define ROW    2048
+#define PROMPT                                                                           \
+	11264 /* tokens: 22 MiB a lane, which are two pages of 8 MiB and three of 2 */
+#define LANE  ((size_t)PROMPT * ROW)
+#define CALLS 5
+
+static const struct glake_kv_options options = {.sz = sizeof(options),
+	.slots = 4,
+	.tokens = TOKENS,
+	.lanes = LANES,
+	.lane_bytes = ROW,
+	.prefixes = 2,
+	.flags = GLAKE_KV_LARGE};
+
+static uint64_t calls(enum glake_call call)
+{
+	struct glake_driver_stats stats = {.sz = sizeof(stats)};
+
+	if (glake_driver_stats_get(ctx, &stats))
+		tap_bail(record().text);
+	return stats.calls[call];
+}
+
+static uint32_t mark(uint32_t lane, uint32_t token)
+{
+	return lane * 100000 + token;
+}
+
+/* The first bytes of each token. */
+static void write_tokens(struct glake_kv *kv, uint32_t slot, uint32_t tokens)
+{
+	for (uint32_t lane = 0; lane < LANES; lane++) {
+		for (uint32_t t = 0; t < tokens; t++) {
+			uint32_t number = mark(lane, t);
+
+			memcpy(at(kv, lane, slot, t), &number, sizeof(number));
+		}
+	}
+}
+
+static bool has_tokens(struct glake_kv *kv, uint32_t slot, uint32_t tokens)
+{
+	for (uint32_t lane = 0; lane < LANES; lane++) {
+		for (uint32_t t = 0; t < tokens; t++) {
+			uint32_t number = mark(lane, t);
+
+			if (memcmp(at(kv, lane, slot, t), &number, sizeof(number)))
+				return false;
+		}
+	}
+	return true;
+}
+
+/* A prompt, lane by lane in pairs. */
+static uint32_t compute(struct glake_kv *kv)
+{
+	uint32_t slot;
+
+	if (glake_kv_new(kv, TOKENS, stream, &slot))
+		tap_bail(record().text);
+	for (uint32_t lane = 0; lane < LANES; lane += 2) {
+		if (glake_kv_layer_grow(kv, slot, lane, 2, PROMPT, stream))
+			tap_bail(record().text);
+	}
+	if (glake_kv_grow(kv, slot, PROMPT, stream))
+		tap_bail(record().text);
+	write_tokens(kv, slot, PROMPT);
+	return slot;
+}
+
+static uint64_t held_by(struct glake_kv *kv, uint32_t slot)
+{
+	struct glake_kv_sequence q = {.sz = sizeof(q)};
+
+	if (glake_kv_sequence_get(kv, slot, &q))
+		tap_bail(record().text);
+	told(kv);
+	return q.held;
+}
+
+static void moves(void)
+{
+	uint64_t maps, access;
+	struct glake_kv *kv;
+	uint32_t slot;
+
+	begin("soft.memory=512MiB");
+	kv = make(&options);
+	maps = calls(GLAKE_CALL_MAP);
+	access = calls(GLAKE_CALL_SET_ACCESS);
+	slot = compute(kv);
+	is_int((int64_t)(calls(GLAKE_CALL_MAP) - maps), LANES * CALLS,
+		"a lane of eleven pages of 2 MiB has five");
+	is_int((int64_t)(calls(GLAKE_CALL_SET_ACCESS) - access), LANES,
+		"and access to all of them at once");
+	is_int((int64_t)held_by(kv, slot), LANES * (int64_t)LANE, "as many bytes");
+	is_int(glake_kv_layer_done(kv, slot, 0, LANES, stream), 0, "all lanes leave");
+	settle();
+	is_int(glake_trim(ctx, 0, 0, NULL), 0, "and their pages");
+	maps = calls(GLAKE_CALL_MAP);
+	is_int(glake_kv_layer_wait(kv, slot, 0, LANES, stream), 0, "they come back");
+	is_int((int64_t)(calls(GLAKE_CALL_MAP) - maps), LANES * CALLS, "likewise");
+	settle();
+	ok(has_tokens(kv, slot, PROMPT), "with all tokens");
+	is_int(glake_kv_spill(kv, slot, stream), 0, "the sequence leaves as a whole");
+	is_int(glake_suspend(ctx, 0, NULL), 0, "and all that there is");
+	is_int(glake_resume(ctx, 0, NULL), 0, "is back");
+	is_int(glake_kv_fetch(kv, slot, stream), 0, "it comes back too");
+	settle();
+	ok(has_tokens(kv, slot, PROMPT), "with all tokens");
+	is_int(glake_kv_close(kv, stream), 0, "all ends");
+	finish();
+}
+
+static void cuts(void)
+{
+	struct glake_kv *kv;
+	uint64_t maps;
+	uint32_t slot;
+
+	begin("soft.memory=512MiB");
+	kv = make(&options);
+	slot = compute(kv);
+	is_int(glake_kv_trim(kv, slot, 9000, stream), 0, "cut behind the large pages");
+	is_int((int64_t)held_by(kv, slot), LANES * 9 * (int64_t)PAGE,
+		"small ones go by one");
+	is_int(glake_kv_trim(kv, slot, 5000, stream), 0, "cut in the second large one");
+	is_int((int64_t)held_by(kv, slot), LANES * 8 * (int64_t)PAGE, "which stays");
+	is_int((int64_t)figures().elastic, LANES * 8 * (int64_t)PAGE, "and counts");
+	maps = calls(GLAKE_CALL_MAP);
+	is_int(glake_kv_grow(kv, slot, 8192, stream), 0, "to the end of it");
+	is_int((int64_t)(calls(GLAKE_CALL_MAP) - maps), 0, "there is memory");
+	is_int(glake_kv_grow(kv, slot, 8193, stream), 0, "a token more");
+	is_int((int64_t)held_by(kv, slot), LANES * 9 * (int64_t)PAGE, "is a small page");
+	is_int(glake_kv_trim(kv, slot, 4096, stream), 0, "cut between the two");
+	is_int((int64_t)held_by(kv, slot), LANES * 4 * (int64_t)PAGE, "the second goes");
+	ok(has_tokens(kv, slot, 4096), "and what stays is as it was");
+	is_int(glake_kv_trim(kv, slot, 0, stream), 0, "cut to nothing");
+	is_int((int64_t)held_by(kv, slot), 0, "nothing stays");
+	is_int(glake_kv_layer_grow(kv, slot, 0, LANES, 6000, stream), 0,
+		"again, to the middle of an idle large one");
+	is_int(glake_kv_grow(kv, slot, 6000, stream), 0, "which goes elsewhere");
+	is_int(glake_kv_trim(kv, slot, 5000, stream), 0, "so that a cut");
+	is_int((int64_t)held_by(kv, slot), LANES * 5 * (int64_t)PAGE,
+		"takes a small one");
+	is_int(glake_kv_close(kv, stream), 0, "all ends");
+	finish();
+}
+
+/* The slot has idle large pages, and a sequence in it small ones that are shared. */
+static void shares(void)
+{
+	uint32_t slot, other, third, tokens;
+	struct glake_kv *kv;
+	uint64_t held;
+
+	begin("soft.memory=1GiB");
+	kv = make(&options);
+	slot = compute(kv);
+	is_int(glake_kv_fork(kv, slot, 9000, TOKENS, stream, &other), 0, "a fork");
+	settle();
+	ok(has_tokens(kv, other, 9000), "has the tokens");
+	is_int((int64_t)told(kv).shared, 0, "and memory of its own");
+	is_int((int64_t)held_by(kv, other), LANES * 9 * (int64_t)PAGE, "for them");
+	is_int(glake_kv_fork(kv, other, 9000, TOKENS, stream, &third), 0,
+		"a fork of that");
+	is_int((int64_t)told(kv).shared, LANES * 8 * (int64_t)PAGE, "shares them");
+	is_int(glake_kv_publish(kv, slot, 4096, "key", 3, stream), 0, "a prefix");
+	settle();
+	is_int(glake_kv_free(kv, third, stream), 0, "one ends");
+	is_int(glake_kv_free(kv, slot, stream), 0, "and the first");
+	is_int(glake_kv_new(kv, TOKENS, stream, &slot), 0, "another one in its slot");
+	is_int(glake_kv_adopt(kv, slot, "key", 3, stream, &tokens), 0, "adopts");
+	settle();
+	ok(tokens == 4096 && has_tokens(kv, slot, tokens), "what it had published");
+	is_int(glake_kv_free(kv, slot, stream), 0, "it ends");
+	is_int(glake_kv_withdraw(kv, 0, "key", 3, stream), 0, "and the prefix");
+	slot = compute(kv);
+	is_int(glake_kv_free(kv, slot, stream), 0, "one with large pages again");
+	is_int(glake_kv_new(kv, TOKENS, stream, &slot), 0, "and one without");
+	is_int(glake_kv_grow(kv, slot, 6000, stream), 0, "there");
+	held = held_by(kv, slot);
+	is_int((int64_t)held, LANES * 6 * (int64_t)PAGE, "with small ones");
+	write_tokens(kv, slot, 6000);
+	is_int(glake_kv_fork(kv, slot, 6000, TOKENS, stream, &third), 0, "is forked");
+	settle();
+	ok(told(kv).shared == LANES * 5 * PAGE && has_tokens(kv, third, 6000),
+		"and shares them");
+	is_int(glake_kv_close(kv, stream), 0, "all ends");
+	finish();
+}
+
+static void leaves(void)
+{
+	struct glake_piece pieces[16];
+	void *here = NULL;
+	size_t count = 0, wrong = 0;
+	struct glake_kv *kv;
+	uint32_t slot;
+
+	begin("soft.memory=512MiB");
+	kv = make(&options);
+	slot = compute(kv);
+	is_int(glake_kv_export(kv, slot, 1, 2000, 8000, 1, pieces, 16, &count), 0,
+		"tokens of a lane are given");
+	is_int((int64_t)count, 4, "in two large pages and two small ones");
+	is_int(glake_import(ctx, 0, pieces, count, (size_t)8000 * ROW, &here), 0,
+		"imported");
+	for (uint32_t t = 0; here && t < 8000; t++) {
+		uint32_t number = mark(1, 2000 + t);
+
+		wrong += memcmp((char *)here + (size_t)t * ROW, &number,
+				 sizeof(number)) != 0;
+	}
+	is_int((int64_t)wrong, 0, "they are there");
+	for (size_t i = 0; i < count; i++)
+		close(pieces[i].fd);
+	is_int(glake_import_end(ctx, here, stream), 0, "the importer is done");
+	is_int(glake_kv_export_end(kv, slot, 1), 0, "as is told");
+	is_int(glake_kv_close(kv, stream), 0, "all ends");
+	finish();
+}
+
+/* Where there are none, or no room for one, small ones do. */
+static void makes_do(void)
+{
+	struct glake_kv_options wrong = options;
+	struct glake_kv *kv = NULL;
+	uint32_t slot;
+
+	begin("soft.memory=94MiB");
+	kv = make(&options);
+	slot = compute(kv);
+	is_int((int64_t)held_by(kv, slot), LANES * (int64_t)LANE, "all that there is");
+	is_int(glake_kv_free(kv, slot, stream), 0, "it ends");
+	is_int(glake_kv_new(kv, TOKENS, stream, &slot), 0, "one with small pages");
+	is_int(glake_kv_grow(kv, slot, PROMPT, stream), 0, "has all that there is");
+	is_int((int64_t)held_by(kv, slot), LANES * (int64_t)LANE, "as much");
+	is_int(glake_kv_limit_set(kv, LANES * LANE), 0, "a limit");
+	is_int(glake_kv_layer_grow(kv, slot, 0, 2, TOKENS, stream), -EDQUOT, "holds");
+	is_int(glake_kv_close(kv, stream), 0, "all ends");
+	wrong.flags |= GLAKE_KV_TOKEN_FRONT;
+	is_int(glake_kv_open(ctx, 0, &wrong, stream, &kv), -EINVAL,
+		"not with tokens in front");
+	wrong.flags = GLAKE_KV_LARGE | GLAKE_KV_SINGLE;
+	is_int(glake_kv_open(ctx, 0, &wrong, stream, &kv), -EINVAL, "nor single handles");
+	wrong.flags = GLAKE_KV_LARGE << 1;
+	is_int(glake_kv_open(ctx, 0, &wrong, stream, &kv), -EINVAL,
+		"nor what is unknown");
+	finish();
+}
+
+int main(void)
+{
+	tap_plan_later();
+	moves();
+	cuts();
+	shares();
+	leaves();
+	makes_do();
+	return tap_done();
+}
