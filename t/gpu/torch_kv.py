@@ -277,6 +277,7 @@ def wide_model():
     model.generation_config.pad_token_id = 0
     ways = {"DynamicCache": lambda: DynamicCache(config=config),
             "layer in front": lambda: kv.TransformersCache(config),
+            "a thread ahead": lambda: kv.TransformersCache(config, ahead=16),
             "token in front": lambda: kv.TransformersCache(config, token_front=True)}
     return model, config, ways
 

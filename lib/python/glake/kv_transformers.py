@@ -10,9 +10,10 @@ made anew with each token. Layers with a sliding window keep the memory of their
 The most tokens of a sequence are those that the model can, or tokens=N: they are addresses, and take no memory. The
 batch is that of the first call, or slots=N where it grows later. All layers have keys and values of one shape.
 
-All sequences of a batch are as long as each other, so a token of the memory is that of all of them: they lie beside each
-other in it, and what it takes beyond the tokens is less than a page a lane for the whole batch. A step of one token asks
-for memory once, and has the views of all layers made by one call of PyTorch; a layer has two copies to queue then.
+All sequences of a batch are as long as each other, so a token of the memory is that of all of them: a lane is a layer, in
+which the keys of all sequences lie behind each other, and then the values. What it takes beyond the tokens is less than a
+page a layer for the whole batch. A step of one token asks for memory once, and has the views of all layers made by one call
+of PyTorch each; a layer has one call to queue then, which writes its keys and values.
 """
 
 import torch
@@ -32,6 +33,7 @@ class _Shared:
         self.looking_back = []  # layers with a window
         self.shapes = None
         self.all = ()  # keys and values: [layers, slots, heads, tokens, size]
+        self.both = None  # and the two, one behind the other, where they are alike
         self.step, self.put, self.seen = 0, (), ()  # a number of tokens, and where each layer has the last of them, and all
 
     def open(self, keys, values):
@@ -44,17 +46,21 @@ class _Shared:
         if not keys.is_cuda and not self.options.pop("on_host", False):
             raise GlakeError("TransformersCache is for tensors on a GPU")
         self.shapes, self.slots = shapes, self.slots or keys.shape[0]
-        lanes = [kv.Lane((self.slots, *shape), keys.dtype, window=window) for window in self.windows for shape in shapes]
+        sizes = [self.slots * heads * size for heads, size in shapes]
+        lanes = [kv.Lane(sum(sizes), keys.dtype, window=window) for window in self.windows]
         self.cache = kv.Cache(1, self.tokens, lanes, device=keys.device, **self.options)
         self.cache.new()
-        self.all = [self._lanes(which).permute(0, 2, 3, 1, 4) for which in range(2)]
+        self.all = [self._layers(begin, self.slots, *shape) for begin, shape in zip((0, sizes[0]), shapes)]
+        self.both = self._layers(0, 2 * self.slots, *shapes[0]) if shapes[0] == shapes[1] else None
 
-    def _lanes(self, which):
-        """The keys or the values of all layers, which lie at equal distances."""
-        lane, layers, first = self.cache.lanes[which], len(self.windows), self.cache._place(which)
-        apart, item = self.cache._place(2 * (layers > 1) + which).base - first.base, view.bytes_of(lane.dtype)
-        return view.View(first.base, [layers, self.tokens, *lane.shape],
-                         [apart // item, first.token // item, *view.rows(lane.shape)], lane.dtype, self.cache.device).tensor()
+    def _layers(self, begin, *shape):
+        """What lies at an element of a token, in all layers, which are equally far from each other."""
+        first, last = self.cache._place(0), self.cache._place(len(self.windows) - 1)
+        item, between = view.bytes_of(self.cache.lanes[0].dtype), max(len(self.windows) - 1, 1)
+        apart = (last.base - first.base) // between
+        return view.View(first.base + begin * item, [len(self.windows), self.tokens, *shape],
+                         [apart // item, first.token // item, *view.rows(shape)], self.cache.lanes[0].dtype,
+                         self.cache.device).tensor().permute(0, 2, 3, 1, 4)
 
     def have(self, length):
         """Memory for so many tokens, in all layers: the first of them asks for it."""
@@ -65,12 +71,11 @@ class _Shared:
             self.cache.grow(0, length)
             self.length = length
 
-    def steps(self, batch, length):
+    def steps(self, length):
         """One token more, in all layers."""
         self.have(length)
-        both = [lanes[:, :batch] for lanes in self.all] if batch < self.slots else self.all
-        self.put = [lanes.narrow(3, length - 1, 1).unbind() for lanes in both]
-        self.seen = [lanes.narrow(3, 0, length).unbind() for lanes in both]
+        self.put = self.both.narrow(3, length - 1, 1).unbind()
+        self.seen = [lanes.narrow(3, 0, length).unbind() for lanes in self.all]
         self.step = length
 
     def cut(self, length):
@@ -156,17 +161,15 @@ class FullLayer(_Layer, DynamicLayer):
     def update(self, key_states, value_states, *args, **kwargs):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        if key_states.shape[2] != 1:
+        shared, number = self.shared, self.number
+        if key_states.shape[2] != 1 or shared.both is None or self.batch < shared.slots:
             self._put(key_states, value_states)
             self._show()
             return self.keys, self.values
-        shared, number = self.shared, self.number
         self.length += 1
         if shared.step != self.length:
-            shared.steps(self.batch, self.length)
-        keys, values = shared.put
-        keys[number].copy_(key_states)
-        values[number].copy_(value_states)
+            shared.steps(self.length)
+        torch.cat((key_states, value_states), out=shared.put[number])
         keys, values = shared.seen
         self.keys, self.values = keys[number], values[number]
         return self.keys, self.values
@@ -278,4 +281,5 @@ class TransformersCache(_Cache):
             for layer in self.layers:
                 layer.keys = layer.values = layer.lanes = layer.own = None
             self.shared.all = self.shared.put = self.shared.seen = ()
+            self.shared.both = None
             self.shared.cache.close()
