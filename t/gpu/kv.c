@@ -688,13 +688,15 @@ static double prompt_away(struct glake_kv *kv, uint32_t slot, int turns, double 
  * A prompt of 32 k tokens of a 7B shape without grouped heads, 16 GiB, whose kernels take some 14 ms a layer: with all of
  * its memory, and with that of a few layers.
  */
-static void leaves_by_layers(void)
+static void leaves_by_layers(uint32_t flags)
 {
 	struct glake_kv_options o = {.sz = sizeof(o),
 		.slots = 1,
 		.tokens = PROMPT,
 		.lanes = 2 * DEPTH,
+		.flags = flags,
 		.lane_bytes = 8192};
+	const char *pages = flags ? "large pages" : "pages of 2 MiB";
 	struct glake_stats stats = {.sz = sizeof(stats)};
 	double begin, turn, whole, away[4], call[4], back, wait[2] = {0}, most = 0;
 	size_t bytes = (size_t)PROMPT * o.lanes * o.lane_bytes, held = 0;
@@ -745,9 +747,9 @@ static void leaves_by_layers(void)
 		must_cuda(work.sync(), "the GPU has gone");
 		back = now_s() - begin;
 		tap_note(
-			"32 layers of 512 MiB come back in %.1f ms, of which the caller is held "
+			"32 layers of 512 MiB, %s, come back in %.1f ms, of which the caller is held "
 			"up for %.1f, at most %.2f for one",
-			1e3 * back, 1e3 * wait[round], 1e3 * most);
+			pages, 1e3 * back, 1e3 * wait[round], 1e3 * most);
 		most = 0;
 		if (!round)
 			must(glake_kv_layer_done(kv, slot, 0, 2 * DEPTH, stream),
@@ -758,11 +760,11 @@ static void leaves_by_layers(void)
 	is_int((int64_t)gpu_counters_take(&work).wrong, 0,
 		"32 layers went and came back, no word is wrong");
 	tap_note(
-		"a prompt of 16 GiB: %.1f ms with all of it; %.1f the first time with layers that leave, then "
+		"a prompt of 16 GiB, %s: %.1f ms with all of it; %.1f the first time with layers that leave, then "
 		"%.1f %.1f %.1f (calls %.1f %.1f %.1f); back and checked in %.1f; %zu MiB of %zu held",
-		1e3 * whole, 1e3 * away[0], 1e3 * away[1], 1e3 * away[2], 1e3 * away[3],
-		1e3 * call[1], 1e3 * call[2], 1e3 * call[3], 1e3 * back, held >> 20,
-		bytes >> 20);
+		pages, 1e3 * whole, 1e3 * away[0], 1e3 * away[1], 1e3 * away[2],
+		1e3 * away[3], 1e3 * call[1], 1e3 * call[2], 1e3 * call[3], 1e3 * back,
+		held >> 20, bytes >> 20);
 	qsort(away + 1, 3, sizeof(*away), by_value);
 	ok(held <= bytes / 5, "80 %% fewer bytes are held at the least");
 	ok(away[2] <= 1.05 * whole, "in 1.05 of the time at the most: %.3f",
@@ -798,7 +800,8 @@ int main(int argc, char **argv)
 	step_costs(64);
 	memory_costs(true);
 	memory_costs(false);
-	leaves_by_layers();
+	leaves_by_layers(0);
+	leaves_by_layers(GLAKE_KV_LARGE);
 	must(glake_stream_free(ctx, 0, stream), "a stream");
 	is_int(glake_close(ctx, &leaked), 0, "close");
 	is_int((int64_t)leaked, 0, "nothing is left");
