@@ -539,7 +539,7 @@ int glk_elastic_commit(struct glk_cache *cache, uint64_t addr,
 	const struct glk_portion *portions, size_t count, struct CUstream_st *stream,
 	uint32_t how, uint64_t *ret_wants);
 /* And the bytes that exist no more, of those that went: what is shared stays elsewhere. Both are written with an error
- * too. A portion is what of it went, or was not there, then: it may begin in a page that what lies before it needs. */
+ * too. A portion is what of it went, after 0: one that begins in a page which what lies before it needs is cut. */
 int glk_elastic_decommit(struct glk_cache *cache, uint64_t addr,
 	struct glk_portion *portions, size_t count, struct CUstream_st *stream,
 	uint64_t *ret_bytes, uint64_t *ret_freed);

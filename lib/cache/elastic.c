@@ -634,19 +634,16 @@ static int go_away(struct change *c, struct glk_stretch r)
 	return err;
 }
 
-/* A portion begins where the page ends that what lies before it needs. */
-static void tell_went(const struct change *c, uint32_t slot, struct glk_portion *p)
+/* A portion begins behind the page that has stayed, since what lies before it needs it. */
+static void tell_went(const struct change *c, struct glk_portion *p)
 {
 	const struct glk_map *map = &c->arena->map;
-	struct glk_mapping m;
+	uint32_t slot = glk_portion_slots(map, c->e, p, false).first;
 	uint64_t stay;
 
 	if (glk_part_gone(map, c->e, slot))
 		return;
-	m = glk_mapping_at(map, slot);
-	if (m.first == slot || !stands(c, m.first, slot - 1))
-		return;
-	stay = slots_of(map, m.last + 1 - slot);
+	stay = slots_of(map, glk_mapping_at(map, slot).last + 1 - slot);
 	stay = stay < p->bytes ? stay : p->bytes;
 	p->offset += stay;
 	p->bytes -= stay;
@@ -672,13 +669,13 @@ static int decommit(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 
 		if (r.first + 1 > r.last + 1)
 			continue;
-		if (c->went)
-			tell_went(c, r.first, &c->went[i]);
 		err = go_away(c, r);
 		if (!err)
 			go_here(c, r, &use);
 		glk_plan_step(arena->gpu);
 	}
+	for (size_t i = 0; i < c->count && c->went && !err; i++)
+		tell_went(c, &c->went[i]);
 	glk_part_settle(arena, e, on, err);
 	return err;
 }

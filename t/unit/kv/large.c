@@ -113,6 +113,9 @@ static void moves(void)
 	is_int((int64_t)(calls(GLAKE_CALL_MAP) - maps), LANES * CALLS, "likewise");
 	settle();
 	ok(has_tokens(kv, slot, PROMPT), "with all tokens");
+	is_int(glake_suspend_in_place(ctx, 0, NULL), 0, "all lies on the host");
+	is_int(glake_resume(ctx, 0, NULL), 0, "and does no more");
+	ok(has_tokens(kv, slot, PROMPT), "with all tokens");
 	is_int(glake_kv_spill(kv, slot, stream), 0, "the sequence leaves as a whole");
 	is_int(glake_suspend(ctx, 0, NULL), 0, "and all that there is");
 	is_int(glake_resume(ctx, 0, NULL), 0, "is back");

@@ -267,7 +267,9 @@ static bool step(struct glake_kv *kv, const struct glake_kv_options *o, uint64_t
 			m->tokens = want;
 		return may_cut(err, want, m) && has_tokens(kv, slot, m);
 	case 2:
-		return !glake_suspend(ctx, 0, NULL) && !glake_resume(ctx, 0, NULL);
+		return !(chance(seed, 2) ? glake_suspend : glake_suspend_in_place)(
+			       ctx, 0, NULL) &&
+			!glake_resume(ctx, 0, NULL);
 	case 3:
 	case 4:
 		if (!m->tokens)
