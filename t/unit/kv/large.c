@@ -4,6 +4,7 @@
  * are as those of any cache.
  */
 #include "kv_parts.h"
+#include "soft/fault.h"
 
 #include <unistd.h>
 
@@ -235,6 +236,55 @@ static void leaves(void)
 	finish();
 }
 
+/* Each call of the driver fails once, at each of its places: a growth changes nothing then, and what did not come back does
+ * with the next call. */
+static void undoes(void)
+{
+	static const char *const ops[] = {"create", "map", "set_access"};
+	struct glk_context *context;
+	struct glake_kv *kv;
+	int failed = 0, wrong = 0;
+	uint32_t slot;
+	char rule[64];
+
+	begin_with("soft.memory=512MiB", "driver.fault=off");
+	kv = make(&options);
+	if (glk_context_get(ctx, &context) || glake_kv_new(kv, TOKENS, stream, &slot))
+		tap_bail(record().text);
+	for (int i = 0; i < 3 * 3; i++) {
+		snprintf(rule, sizeof(rule), "%s:nth=%d:err=EIO", ops[i % 3], 1 + 3 * (i / 3));
+		glake_trim(ctx, 0, 0, NULL);
+		glk_fault_set(context->drv, rule);
+		if (glake_kv_layer_grow(kv, slot, 0, LANES, PROMPT, stream)) {
+			failed++;
+			wrong += held_by(kv, slot) != 0;
+		}
+		glk_fault_set(context->drv, "off");
+		if (glake_kv_layer_grow(kv, slot, 0, LANES, PROMPT, stream) ||
+			glake_kv_grow(kv, slot, PROMPT, stream))
+			tap_bail(record().text);
+		write_tokens(kv, slot, PROMPT);
+		if (glake_kv_layer_done(kv, slot, 0, LANES, stream))
+			tap_bail(record().text);
+		settle();
+		glake_trim(ctx, 0, 0, NULL);
+		glk_fault_set(context->drv, rule);
+		failed += glake_kv_layer_wait(kv, slot, 0, LANES, stream) != 0;
+		glk_fault_set(context->drv, "off");
+		if (glake_kv_layer_wait(kv, slot, 0, LANES, stream))
+			tap_bail(record().text);
+		settle();
+		wrong += !has_tokens(kv, slot, PROMPT);
+		if (glake_kv_trim(kv, slot, 0, stream))
+			tap_bail(record().text);
+		told(kv);
+	}
+	ok(failed > 8, "%d calls failed", failed);
+	is_int(wrong, 0, "and nothing was wrong for it");
+	is_int(glake_kv_close(kv, stream), 0, "all ends");
+	finish();
+}
+
 /* Where there are none, or no room for one, small ones do. */
 static void makes_do(void)
 {
@@ -272,5 +322,6 @@ int main(void)
 	shares();
 	leaves();
 	makes_do();
+	undoes();
 	return tap_done();
 }
