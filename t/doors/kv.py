@@ -160,6 +160,13 @@ with kv.Cache(2, 4096, 4, shape=(4, 128), dtype="float16") as one:
     print("back:", one.sequence(slot)["tokens"], says(one.layer_wait, slot, 3, 2))
 with kv.Cache(2, 4096, 2, shape=(4, 128), dtype="float16", single=True) as one:
     print("single", one.figures()["held"], one.figures()["sequences"])
+glake.trim()  # small pages that lie idle would do for large ones
+with kv.Cache(1, 40960, 2, shape=(4, 128), dtype="float16", large=True) as one:
+    slot = one.new()
+    one.layer_grow(slot, 0, 2, 20000)
+    one.grow(slot, 20000)
+    one.trim(slot, 100)
+    print("large", one.figures()["held"], says(kv.Cache, 1, 10, 2, shape=8, large=True, token_front=True))
 print("rules:", says(kv.Lane, 8, "float16", window=3, state=True))
 print("live", glake.stats(0)["live"])
 '''
@@ -198,6 +205,7 @@ rows: True True glake_kv_gather: no such lane, or no indices, or no place for th
 made on: ['current', 'current', 2, 2] ['current']
 back: 3000 glake_kv_layer_wait: 2 lanes from lane 3 on: the KV cache has 4 (INVAL)
 single 16777216 0
+large 33554432 glake_kv_open: large pages are for lanes that have memory by themselves (INVAL)
 rules: a lane has a window or is a state
 live 0
 '''

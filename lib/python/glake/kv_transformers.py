@@ -269,7 +269,7 @@ class TransformersCache(_Cache):
                                  for i, w in enumerate(windows)])
 
     def update(self, key_states, value_states, layer_idx, *args, **kwargs):
-        return self.layers[layer_idx].update(key_states, value_states, *args, **kwargs)
+        return self.layers[layer_idx].update(key_states, value_states)
 
     def figures(self):
         """Those of the memory; None before the first call."""
