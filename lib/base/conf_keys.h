@@ -62,6 +62,9 @@ GLK_TEST_KEY(soft, link_share, INT, soft_link_share, "1", 1, 64, "",
 	"GPUs of the software device, in a row, that share one uplink to the host.")
 GLK_TEST_KEY(soft, uplink, INT, soft_uplink, "55500", 0, 100000000, "",
 	"What such an uplink carries each way, in MB a second; 0: no limit.")
+GLK_TEST_KEY(soft, across, INT, soft_across, "0", 0, 100000000, "",
+	"What the NUMA nodes of the software device send each other in all, each way of a copy, in MB a second; 0: no "
+	"limit.")
 GLK_TEST_KEY(soft, peer_link, INT, soft_peer_link, "390000", 0, 100000000, "",
 	"What the link of each GPU of the software device to the others carries each way, in MB a second; 0: "
 	"no limit.")

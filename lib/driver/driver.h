@@ -120,6 +120,7 @@ struct glk_link {
 	int64_t host, peer;
 	int64_t uplink; /* that it shares with the other GPUs of its group */
 	int group;	/* -1: it shares none */
+	int64_t across; /* of the whole host, from one NUMA node to another one */
 };
 
 /*
@@ -143,7 +144,7 @@ struct glk_launch {
 	bool write;
 };
 
-#define GLK_DRV_OPS_VERSION 9
+#define GLK_DRV_OPS_VERSION 10
 
 /*
  * Entries marked optional may be NULL in a backend; glk_count_open fills them with stubs that
@@ -269,6 +270,9 @@ struct glk_drv_ops {
 	 * the same GPU lets it go. */
 	int (*host_lock)(struct glk_drv *drv, int device, void *ptr, size_t size);
 	int (*host_unlock)(struct glk_drv *drv, int device, void *ptr);
+	/* Optional, of a driver that makes up the host too, where the system's calls tell of another one: what was locked
+	 * shall lie on a NUMA node, as far as that has room; *node is where it does. */
+	int (*host_node)(struct glk_drv *drv, void *ptr, int *node);
 
 	/* What lies at a range of addresses. 0, and GLK_SPOT_OTHER for whatever is not known. */
 	int (*spot)(struct glk_drv *drv, uint64_t addr, size_t size,

@@ -109,6 +109,8 @@
 		(inner, device, ptr, size), OTHER)                                               \
 	X(host_unlock, (struct glk_drv *drv, int device, void *ptr),                     \
 		(inner, device, ptr), OTHER)                                                     \
+	X(host_node, (struct glk_drv *drv, void *ptr, int *node),                        \
+		(inner, ptr, node), OTHER)                                               \
 	X(spot, (struct glk_drv *drv, uint64_t addr, size_t size,                        \
 		struct glk_spot *ret_spot),                                              \
 		(inner, addr, size, ret_spot), OTHER)                                    \

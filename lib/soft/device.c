@@ -216,6 +216,7 @@ static const struct glk_drv_ops soft_ops = {
 	.launch = glk_soft_launch,
 	.host_lock = glk_soft_host_lock,
 	.host_unlock = glk_soft_host_unlock,
+	.host_node = glk_soft_host_node,
 	.spot = glk_soft_spot,
 	.link_get = glk_soft_link_get,
 	.node_try = soft_node_try,

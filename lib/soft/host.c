@@ -13,6 +13,7 @@
 struct soft_host {
 	uintptr_t addr;
 	size_t size; /* 0: none */
+	int node;    /* -1: nobody has asked */
 };
 
 static struct soft_host *host_at(const struct soft *soft, uint32_t id)
@@ -41,7 +42,7 @@ static int lock_host(struct soft *soft, uintptr_t addr, size_t size)
 	id = glk_slab_get(&soft->hosts);
 	if (!id)
 		return -ENOMEM;
-	*host_at(soft, id) = (struct soft_host){addr, size};
+	*host_at(soft, id) = (struct soft_host){addr, size, -1};
 	return 0;
 }
 
@@ -60,17 +61,66 @@ int glk_soft_host_lock(struct glk_drv *drv, int device, void *ptr, size_t size)
 	return err;
 }
 
-bool glk_soft_host_is_locked(const struct soft *soft, uint64_t addr, size_t size)
+/* What holds an address. NULL: nothing. */
+static struct soft_host *holder(const struct soft *soft, uint64_t addr)
 {
 	uint32_t last = glk_load_relaxed(&soft->hosts.used);
 
 	for (uint32_t id = 1; id <= last; id++) {
-		const struct soft_host *h = host_at(soft, id);
+		struct soft_host *h = host_at(soft, id);
 
 		if (h->size && addr >= h->addr && addr - h->addr < h->size)
-			return size <= h->size - (addr - h->addr);
+			return h;
 	}
-	return false;
+	return NULL;
+}
+
+bool glk_soft_host_is_locked(const struct soft *soft, uint64_t addr, size_t size)
+{
+	const struct soft_host *h = holder(soft, addr);
+
+	return h && size <= h->size - (addr - h->addr);
+}
+
+int glk_soft_host_node_at(const struct soft *soft, uint64_t addr)
+{
+	const struct glk_mapping *mapping = glk_book_find(&soft->book, addr);
+	const struct soft_host *h = mapping ? NULL : holder(soft, addr);
+
+	if (mapping)
+		return soft_page_at(soft, mapping->page)->place - soft->gpus;
+	return h ? h->node : -1;
+}
+
+static bool has_room(const struct soft *soft, int node, size_t size)
+{
+	const struct soft_room *room = &soft->rooms[soft->gpus + node];
+
+	return size <= room->total - room->used;
+}
+
+/* The next one that has room, from the one that was asked for on; that one, if none has any. */
+int glk_soft_host_node(struct glk_drv *drv, void *ptr, int *node)
+{
+	struct soft *soft = soft_of(drv);
+	struct soft_host *h;
+	int at = *node, err = -EINVAL;
+
+	glk_soft_charge(soft, GLAKE_CALL_OTHER, 1);
+	glk_soft_enter(soft);
+	h = holder(soft, (uintptr_t)ptr);
+	if (h && h->node < 0 && *node >= 0 && *node < soft->nodes) {
+		for (int i = 1; i < soft->nodes && !has_room(soft, at, h->size); i++)
+			at = (*node + i) % soft->nodes;
+		h->node = has_room(soft, at, h->size) ? at : *node;
+		soft->rooms[soft->gpus + h->node].used += h->size;
+		*node = h->node;
+		err = 0;
+	}
+	glk_unlock(&soft->lock);
+	return err ? glk_error(err, GLAKE_ERROR_INVAL, "%p cannot lie on node %d", ptr,
+			     *node)
+		   : 0;
 }
 
 int glk_soft_host_unlock(struct glk_drv *drv, int device, void *ptr)
@@ -87,7 +137,11 @@ int glk_soft_host_unlock(struct glk_drv *drv, int device, void *ptr)
 		id++;
 	found = id <= last;
 	if (found) {
-		host_at(soft, id)->size = 0;
+		struct soft_host *h = host_at(soft, id);
+
+		if (h->node >= 0)
+			soft->rooms[soft->gpus + h->node].used -= h->size;
+		h->size = 0;
 		glk_slab_put(&soft->hosts, id);
 	}
 	glk_unlock(&soft->lock);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The links of the software device, in modelled time. Each GPU has a link to the host, each way for
- * itself, some of which share an uplink, and one to the other GPUs. A copy begins when those before it
+ * itself, some of which share an uplink, and one to the other GPUs. Memory of the host that is known to lie on another
+ * NUMA node than the GPU's is behind one more link, which all such copies share. A copy begins when those before it
  * on its stream have passed, and ends when each of its links has carried it behind all that was put there
  * before. While one of them is busy with others the rest stand still for nobody: they carry theirs, and what
  * comes later. Streams carry the time at which their last copy ended, and events
@@ -30,7 +31,10 @@ void glk_soft_link_init(struct soft *soft, const struct glk_conf *conf)
 {
 	soft->link = (struct glk_link){.host = conf->soft_link,
 		.peer = conf->soft_peer_link,
-		.uplink = conf->soft_uplink};
+		.uplink = conf->soft_uplink,
+		.across = conf->soft_across};
+	soft->across[SOFT_DOWN].rate = soft->across[SOFT_UP].rate =
+		rate_of(conf->soft_across);
 	/* a configuration made by hand may have none */
 	soft->link_share = conf->soft_link_share > 0 ? (int)conf->soft_link_share : 1;
 	for (int i = 0; i < soft->gpus; i++) {
@@ -66,11 +70,11 @@ int glk_soft_gpu_at(const struct soft *soft, uint64_t addr)
 }
 
 /* The lanes that a copy goes over; how many. */
-static int way(struct soft *soft, const struct soft_op *op, struct soft_lane *ret[2])
+static int way(struct soft *soft, const struct soft_op *op, struct soft_lane *ret[3])
 {
 	int from = glk_soft_gpu_at(soft, op->src), to = glk_soft_gpu_at(soft, op->dst);
 	int gpu = from < 0 ? to : from;
-	int turn = from < 0 ? SOFT_DOWN : SOFT_UP;
+	int turn = from < 0 ? SOFT_DOWN : SOFT_UP, count = 1, node;
 
 	if (from == to)
 		return 0;
@@ -80,8 +84,13 @@ static int way(struct soft *soft, const struct soft_op *op, struct soft_lane *re
 		return 2;
 	}
 	ret[0] = &soft->lanes[gpu][turn];
-	ret[1] = &soft->uplinks[gpu / soft->link_share][turn];
-	return soft->link_share > 1 ? 2 : 1;
+	if (soft->link_share > 1)
+		ret[count++] = &soft->uplinks[gpu / soft->link_share][turn];
+	node = soft->nodes > 1 ? glk_soft_host_node_at(soft, from < 0 ? op->src : op->dst)
+			       : -1;
+	if (node >= 0 && node != gpu % soft->nodes)
+		ret[count++] = &soft->across[turn];
+	return count;
 }
 
 /* A copy begins: when it ends. */
@@ -89,7 +98,7 @@ static double begin(
 	struct soft *soft, const struct soft_stream *s, const struct soft_op *op)
 {
 	double start = (double)s->now, longest = 0, took;
-	struct soft_lane *lanes[2];
+	struct soft_lane *lanes[3];
 	int count = way(soft, op, lanes);
 
 	for (int i = 0; i < count; i++) {

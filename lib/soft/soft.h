@@ -80,6 +80,8 @@ int glk_soft_link_time(
 	struct glk_drv *drv, int device, struct CUstream_st *stream, int64_t *ret_ns);
 /* Bytes that went over the link of a GPU to the host, or from it. */
 int glk_soft_link_bytes(struct glk_drv *drv, int device, bool up, uint64_t *ret_bytes);
+/* Of these, over all GPUs, that went to a GPU from another NUMA node than its own, or from it to such a one. */
+int glk_soft_across_bytes(struct glk_drv *drv, bool up, uint64_t *ret_bytes);
 
 /*
  * The pace of links. Copies over links then run when the modelled time has come at which the links have

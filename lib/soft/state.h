@@ -158,6 +158,7 @@ struct soft {
 	int link_share;	      /* GPUs of a group */
 	struct soft_lane lanes[SOFT_PLACES / 2][SOFT_LANES];
 	struct soft_lane uplinks[SOFT_PLACES / 2][2];
+	struct soft_lane across[2]; /* between nodes of the host */
 };
 
 struct soft_graph;
@@ -203,9 +204,12 @@ void glk_soft_maps_refused(void);
 /* host.c */
 int glk_soft_host_lock(struct glk_drv *drv, int device, void *ptr, size_t size);
 int glk_soft_host_unlock(struct glk_drv *drv, int device, void *ptr);
+int glk_soft_host_node(struct glk_drv *drv, void *ptr, int *node);
 int glk_soft_host_init(struct soft *soft);
 /* Whether all of a range is locked, in one piece. Under the lock. */
 bool glk_soft_host_is_locked(const struct soft *soft, uint64_t addr, size_t size);
+/* The NUMA node of memory of the host, by its page or by host_node; -1: not known. Under the lock. */
+int glk_soft_host_node_at(const struct soft *soft, uint64_t addr);
 
 /* page.c */
 int glk_soft_create(struct glk_drv *drv, struct glk_place place, size_t size,

@@ -140,6 +140,18 @@ int glk_soft_link_bytes(struct glk_drv *drv, int device, bool up, uint64_t *ret_
 	return 0;
 }
 
+int glk_soft_across_bytes(struct glk_drv *drv, bool up, uint64_t *ret_bytes)
+{
+	struct soft *soft = glk_soft_below(drv);
+
+	if (!soft)
+		return -EINVAL;
+	glk_lock(&soft->lock);
+	*ret_bytes = soft->across[up ? SOFT_UP : SOFT_DOWN].bytes;
+	glk_unlock(&soft->lock);
+	return 0;
+}
+
 int glk_soft_maps(struct glk_drv *drv, int64_t *ret_maps)
 {
 	struct soft *soft = glk_soft_below(drv);

@@ -15,13 +15,9 @@ static struct CUstream_st *one, *two;
 static uint64_t base, page;
 static unsigned char *host;
 
-static void set_up(int streams)
+static void set_up_of(struct glk_conf *conf)
 {
-	struct glk_conf conf = setup_conf();
-
-	conf.soft_streams = streams;
-	conf.soft_link = 1000; /* a byte a ns */
-	drv = setup_open(&conf);
+	drv = setup_open(conf);
 	host = mmap(
 		NULL, SPAN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (host == MAP_FAILED || drv->ops->stream_new(drv, 0, &one) ||
@@ -31,6 +27,15 @@ static void set_up(int streams)
 		drv->ops->map(drv, base, SPAN, page) ||
 		drv->ops->set_access(drv, base, SPAN, &grant, 1))
 		tap_bail("the test cannot be set up");
+}
+
+static void set_up(int streams)
+{
+	struct glk_conf conf = setup_conf();
+
+	conf.soft_streams = streams;
+	conf.soft_link = 1000; /* a byte a ns */
+	set_up_of(&conf);
 }
 
 static void take_down(void)
@@ -97,9 +102,43 @@ static void paces(void)
 	take_down();
 }
 
+/* From another node than the GPU's a copy goes over the link between nodes as well. */
+static void across(void)
+{
+	struct glk_conf conf = setup_conf();
+	int64_t before = 0, after = 0;
+	uint64_t bytes = 0;
+	int node = 1;
+
+	conf.soft_link = 1000;
+	conf.soft_across = 500;
+	conf.soft_nodes = 2;
+	set_up_of(&conf);
+	is_int(drv->ops->copy(drv, base, (uintptr_t)host, 1000, one), 0,
+		"memory of which nobody knows where it lies");
+	glk_soft_link_time(drv, 0, one, &before);
+	is_int(before, 1000, "is near");
+	is_int(drv->ops->host_lock(drv, 0, host, SPAN) |
+			drv->ops->host_node(drv, host, &node),
+		0, "some lies on the other node");
+	drv->ops->copy(drv, base, (uintptr_t)host, 1000, one);
+	glk_soft_link_time(drv, 0, one, &after);
+	is_int(after - before, 2000, "from there it takes as long as that link");
+	drv->ops->copy(drv, (uintptr_t)host, base, 500, one);
+	glk_soft_link_time(drv, 0, one, &before);
+	is_int(before - after, 1000, "and so it does there");
+	is_int(glk_soft_across_bytes(drv, false, &bytes), 0, "bytes from there");
+	is_int((int64_t)bytes, 1000, "are counted");
+	is_int(glk_soft_across_bytes(drv, true, &bytes), 0, "and those that go there");
+	is_int((int64_t)bytes, 500, "are too");
+	is_int(drv->ops->host_unlock(drv, 0, host), 0, "let go");
+	take_down();
+}
+
 int main(void)
 {
 	tap_plan_later();
+	across();
 	paces();
 	return tap_done();
 }
