@@ -242,7 +242,9 @@ GLK_KEY(tier, managed_chunk, SIZE, tier_managed_chunk, "1GiB", 2 * GLK_MIB, 16 *
 GLK_KEY(io, lend, TEXT, io_lend, "", 0, 0, "",
 	"GPUs that lend their link to the host to copies from and to other GPUs by glake_copy, and to blocks "
 	"that go to the host and come back: as 'all', '1' or '0,2-3'. Of each some memory is taken "
-	"(io.staging). None by default: a copy then goes over the link of its own GPU alone.")
+	"(io.staging). None by default: a copy then goes over the link of its own GPU alone. Where GPUs near "
+	"several NUMA nodes lend, blocks that go to the host lie on these nodes, on each as much as it has of the "
+	"links, while it has room, so that each link has memory of its own node.")
 GLK_KEY(io, agree, CHOICE, io_agree, "auto", 0, 0, "auto,always,never",
 	"Whether processes of one user agree on whose copies go over which link, so that together they plan with no "
 	"more than it carries. A process borrows the link of no GPU that another one uses (io.lend_to). "

@@ -8,6 +8,7 @@
 #include "tier/pack.h"
 
 #include <errno.h>
+#include <string.h>
 
 /* Bytes from one event on the way to the host to the next, when there are more than can be kept. */
 #define MARKS ((uint64_t)128 << 20)
@@ -62,13 +63,31 @@ int glk_mover_fini(struct glk_mover *mover)
 	return err;
 }
 
+/* Links that contents may go over, and the nodes near them. */
+static void find_near(struct glk_mover *mover)
+{
+	const struct glk_io *io = mover->io;
+	struct glk_store *store = &mover->store;
+	int own = store->device;
+
+	glk_store_near(store, glk_io_node(io, own), io->piece, io->least);
+	for (int gpu = 0; gpu < io->gpus; gpu++) {
+		if (gpu != own && io->lend >> gpu & 1)
+			glk_store_near(store, glk_io_node(io, gpu), io->piece, io->least);
+	}
+	if (store->nears == 1)
+		store->nears = 0;
+}
+
 int glk_mover_borrow(struct glk_mover *mover, struct glk_io *io)
 {
 	int err = 0;
 
 	mover->io = io;
-	if (io && io->lend & ~(UINT64_C(1) << mover->streams->device))
+	if (io && io->lend & ~(UINT64_C(1) << mover->streams->device)) {
+		find_near(mover);
 		err = glk_channel_open_gate(&mover->out_channel, mover->streams);
+	}
 	if (!err && mover->out_channel.gate)
 		err = glk_channel_open_gate(&mover->back_channel, mover->streams);
 	return err;
@@ -178,9 +197,10 @@ static struct left left_of(const struct glk_store *store, uint32_t run, uint64_t
 	return left;
 }
 
-/* The next runs of it, up to `most` and to one that was packed or another GPU has, or one such: how many. */
+/* The next runs of it, up to `most` and to one that was packed or another GPU has, or one such: how many, and near
+ * which node each lies. */
 static size_t gather(const struct glk_store *store, struct left *left, bool out,
-	size_t most, struct glake_copy_range *ranges)
+	size_t most, struct glake_copy_range *ranges, uint8_t *near)
 {
 	size_t count = 0;
 
@@ -199,12 +219,36 @@ static size_t gather(const struct glk_store *store, struct left *left, bool out,
 		size = size < left->bytes ? size : left->bytes;
 		ranges[count] = (struct glake_copy_range){
 			.dst = out ? host : gpu, .src = out ? gpu : host, .bytes = size};
+		near[count] = store->piece[r->piece].near;
 		left->run = r->next;
 		left->skip = 0;
 		left->addr += size;
 		left->bytes -= size;
 	}
 	return count;
+}
+
+/* Those of a node go side by side. How many nodes. */
+static unsigned by_node(const struct glk_store *store, struct glake_copy_range *ranges,
+	const uint8_t *near, size_t count, struct glk_io_stock *ret_stock)
+{
+	struct glake_copy_range was[RUNS];
+	unsigned stocks = 0;
+	size_t to = 0;
+
+	memcpy(was, ranges, count * sizeof(*was));
+	for (unsigned n = 0; n < store->nears; n++) {
+		size_t before = to;
+
+		for (size_t i = 0; i < count; i++) {
+			if (near[i] == n)
+				ranges[to++] = was[i];
+		}
+		if (to > before)
+			ret_stock[stocks++] = (struct glk_io_stock){
+				.node = store->near[n].node, .count = to - before};
+	}
+	return stocks;
 }
 
 /* Over the links to the host that are lent, if it is worth that. One range where none are. */
@@ -247,12 +291,14 @@ static int copy(
 	uint64_t relays = links ? glk_io_relays(mover->io, gpu, left.bytes) : 0;
 	size_t most = relays ? RUNS : 1, count;
 	struct glake_copy_range ranges[RUNS];
+	uint8_t near[RUNS];
 	int err;
 
 	/* another one may have passed it since it was queued at */
 	channel->gated |= relays && channel->gate;
 	err = glk_channel_pass(channel, mover->streams);
 	while (left.bytes && !err) {
+		struct glk_io_copy next;
 		bool afar = glk_store_is_afar(
 			&mover->store, glk_store_at(&mover->store, left.run));
 
@@ -261,16 +307,19 @@ static int copy(
 			err = unpack(mover, &left);
 			continue;
 		}
-		count = gather(&mover->store, &left, out, most, ranges);
+		count = gather(&mover->store, &left, out, most, ranges, near);
+		next = (struct glk_io_copy){.ranges = ranges,
+			.count = count,
+			.is_known = true,
+			.is_up = out,
+			.gpu = gpu,
+			.behind = channel->passed,
+			.relays = afar ? 0 : relays};
+		if (next.relays)
+			next.stocks =
+				by_node(&mover->store, ranges, near, count, next.stock);
 		glk_lock_pause(mover->streams->gpu);
-		err = carry(mover, channel,
-			&(struct glk_io_copy){.ranges = ranges,
-				.count = count,
-				.is_known = true,
-				.is_up = out,
-				.gpu = gpu,
-				.behind = channel->passed,
-				.relays = afar ? 0 : relays});
+		err = carry(mover, channel, &next);
 		glk_lock_resume(mover->streams->gpu);
 	}
 	return err;
@@ -460,8 +509,9 @@ void glk_move_places(const struct glk_mover *mover, uint32_t run, uint64_t from,
 	while (left.bytes) {
 		struct glake_copy_range r;
 		uint64_t at = left.addr;
+		uint8_t near;
 
-		if (!gather(&mover->store, &left, false, 1, &r))
+		if (!gather(&mover->store, &left, false, 1, &r, &near))
 			return;
 		for (uint64_t in = 0; in < r.bytes; in += GLK_STORE_CHUNK)
 			ret_places[(at + in) / GLK_STORE_CHUNK] = (uintptr_t)r.src + in;

@@ -3,6 +3,7 @@
 #include "tier/piece.h"
 
 #include "base/error.h"
+#include "base/thread.h"
 #include "numa/topology.h"
 #include "tier/spare.h"
 #include "tier/touch.h"
@@ -42,7 +43,7 @@ static int refuse_map(void)
 		"no addresses for memory of the host");
 }
 
-static int map_all(char **base, uint32_t *count, int node)
+static int map_all(char **base, uint32_t *count, const int *node)
 {
 	for (uint32_t i = 0; i < *count; i++) {
 		base[i] = map_piece(GLK_STORE_PIECE, glk_piece_way.huge);
@@ -51,8 +52,8 @@ static int map_all(char **base, uint32_t *count, int node)
 			break;
 		}
 		/* where the node cannot be chosen it lies where it falls */
-		if (node >= 0)
-			glk_numa_prefer(base[i], GLK_STORE_PIECE, node);
+		if (node[i] >= 0)
+			glk_numa_prefer(base[i], GLK_STORE_PIECE, node[i]);
 	}
 	return *count ? 0 : refuse_map();
 }
@@ -77,7 +78,7 @@ static int lock_all(
 	return err;
 }
 
-int glk_pieces_make(struct glk_drv *drv, int device, int node, char **base,
+int glk_pieces_make(struct glk_drv *drv, int device, const int *node, char **base,
 	uint32_t count, uint32_t *ret_made)
 {
 	uint32_t mapped;
@@ -96,6 +97,18 @@ int glk_pieces_make(struct glk_drv *drv, int device, int node, char **base,
 	}
 	glk_spare_taken(count * GLK_STORE_PIECE);
 	return err;
+}
+
+int glk_piece_node(struct glk_drv *drv, char *base, int node)
+{
+	struct glake_error was = glk_thread_current->error;
+	int lies = node;
+
+	/* the system knows nothing of a host that is made up */
+	if (drv->ops->host_node(drv, base, &lies) && glk_numa_where(base, &lies))
+		lies = node;
+	glk_error_back(&was);
+	return lies;
 }
 
 static int map_on(int node, bool bound, const struct glk_piece_way *way, size_t size,

@@ -32,10 +32,12 @@ extern const struct glk_piece_way glk_piece_way;
 /* Of the store, made at a time: a GiB. */
 #define GLK_PIECES 16
 
-/* Makes up to `count` of them for a GPU, on a node or anywhere for -1: *ret_made, at least one where it returns
+/* Makes up to `count` of them for a GPU, each on a node or anywhere for -1: *ret_made, at least one where it returns
  * 0. -ENOMEM (class NOMEM_HOST), or the driver's error. Without the lock of the GPU. */
-int glk_pieces_make(struct glk_drv *drv, int device, int node, char **base,
+int glk_pieces_make(struct glk_drv *drv, int device, const int *node, char **base,
 	uint32_t count, uint32_t *ret_made);
+/* The node that one lies on which was made for a node: that one, where it cannot be told. Once for each. */
+int glk_piece_node(struct glk_drv *drv, char *base, int node);
 
 /*
  * Makes one of any size, in whole OS pages, locked by one call, since a copy may not reach from what one

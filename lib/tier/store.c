@@ -71,10 +71,90 @@ static int refuse(const struct glk_node *host)
 		glk_say_bytes(glk_load_relaxed(&host->budget)).text);
 }
 
-/* Up to so many pieces more, and at least one, which others may take meanwhile; or what somebody else is
- * making is waited for. */
-static int grow(struct glk_store *store, uint64_t pieces)
+/* ---- Nodes of the host ---- */
+
+#define ANY GLK_STORE_NEARS
+
+void glk_store_near(struct glk_store *store, int node, uint64_t stripe, uint64_t least)
 {
+	unsigned i = 0;
+
+	store->stripe = stripe < GLK_STORE_CHUNK ? 1
+		: stripe < GLK_STORE_PIECE	 ? (uint32_t)(stripe / GLK_STORE_CHUNK)
+						 : GLK_STORE_CHUNKS;
+	store->least = least;
+	while (i < store->nears && store->near[i].node != node)
+		i++;
+	if (i == store->nears && i < GLK_STORE_NEARS)
+		store->near[store->nears++] = (struct glk_store_near){.node = node};
+	if (i < store->nears)
+		store->near[i].links++;
+}
+
+/* The node that has least for its links, of bytes that each has, and is not out of the question. ANY: none. */
+static unsigned least_of(
+	const struct glk_store *store, unsigned nears, const uint64_t *has, uint32_t out)
+{
+	unsigned least = ANY;
+
+	for (unsigned i = 0; i < nears; i++) {
+		if (out >> i & 1)
+			continue;
+		if (least == ANY ||
+			has[i] * store->near[least].links <
+				has[least] * store->near[i].links)
+			least = i;
+	}
+	return least;
+}
+
+/* For which nodes the next pieces are made: for one, or for all, so that each has as much as it has of the links. */
+static void choose(
+	const struct glk_store *store, unsigned near, uint32_t count, int *node)
+{
+	uint64_t has[GLK_STORE_NEARS];
+	uint32_t full = 0;
+
+	for (unsigned i = 0; i < GLK_STORE_NEARS; i++) {
+		has[i] = store->near[i].there;
+		full |= (uint32_t)store->near[i].full << i;
+	}
+	for (uint32_t i = 0; i < count; i++) {
+		unsigned at = near;
+
+		if (store->nears && near == ANY)
+			at = least_of(store, store->nears, has, full);
+		if (at == ANY) {
+			node[i] = store->node;
+			continue;
+		}
+		node[i] = store->near[at].node;
+		has[at] += GLK_STORE_PIECE;
+	}
+}
+
+/* A piece lies on a node that was made for one. */
+static void place(struct glk_store *store, struct glk_store_piece *p, int asked, int lies)
+{
+	for (unsigned i = 0; i < store->nears; i++) {
+		if (store->near[i].node == asked && lies != asked)
+			store->near[i].full = true;
+		if (store->near[i].node == lies)
+			p->near = (uint8_t)i;
+	}
+	if (!store->nears)
+		return;
+	store->near[p->near].there += GLK_STORE_PIECE;
+	store->astray += asked == lies ? 0 : GLK_STORE_PIECE;
+}
+
+/* ---- Pieces are made ---- */
+
+/* Up to so many pieces more, and at least one, which others may take meanwhile; or what somebody else is
+ * making is waited for. Near one of the nodes, or ANY. */
+static int grow(struct glk_store *store, uint64_t pieces, unsigned near)
+{
+	int asked[GLK_PIECES], lies[GLK_PIECES];
 	char *base[GLK_PIECES];
 	uint32_t claimed, made = 0;
 	int err;
@@ -87,15 +167,22 @@ static int grow(struct glk_store *store, uint64_t pieces)
 	if (!claimed)
 		return refuse(store->host);
 	store->making = true;
+	choose(store, near, claimed, asked);
 	glk_lock_pause(store->lock);
-	err = glk_pieces_make(
-		store->drv, store->device, store->node, base, claimed, &made);
+	err = glk_pieces_make(store->drv, store->device, asked, base, claimed, &made);
+	for (uint32_t i = 0; store->nears && i < made; i++)
+		lies[i] = glk_piece_node(store->drv, base[i], asked[i]);
 	glk_lock_resume(store->lock);
 	store->making = false;
 	pthread_cond_broadcast(&store->made);
 	unclaim(store, claimed - made);
-	for (uint32_t i = 0; i < made; i++)
-		*glk_store_place(store) = (struct glk_store_piece){.base = base[i]};
+	for (uint32_t i = 0; i < made; i++) {
+		struct glk_store_piece *p = glk_store_place(store);
+
+		*p = (struct glk_store_piece){.base = base[i]};
+		if (store->nears)
+			place(store, p, asked[i], lies[i]);
+	}
 	store->there += made * GLK_STORE_PIECE;
 	if (made)
 		glk_node_note_peak(store->host);
@@ -114,7 +201,8 @@ int glk_store_ready(struct glk_store *store, uint64_t bytes)
 	int err = 0;
 
 	while (!err && (room = store->held - store->used) < bytes)
-		err = grow(store, (bytes - room + GLK_STORE_PIECE - 1) / GLK_STORE_PIECE);
+		err = grow(store, (bytes - room + GLK_STORE_PIECE - 1) / GLK_STORE_PIECE,
+			ANY);
 	return err;
 }
 
@@ -180,14 +268,50 @@ static int take_from(
 	return 0;
 }
 
-/* The same of all pieces that are lent, or of all others. */
-static int take_of(struct glk_store *store, bool lent, uint64_t *left, uint32_t *chain)
+/* The same of all pieces that are lent, or of all others, or of those near a node, from one on: *from is the last one
+ * of which something was taken, or behind them all. */
+static int take_of(struct glk_store *store, bool lent, unsigned near, uint32_t *from,
+	uint64_t *left, uint32_t *chain)
 {
+	uint32_t i = *from;
 	int err = 0;
 
-	for (uint32_t i = 0; i < store->pieces && *left && !err; i++) {
-		if (store->piece[i].lent == lent)
+	for (; i < store->pieces && *left && !err; i++) {
+		const struct glk_store_piece *p = &store->piece[i];
+
+		if (p->lent == lent && (near == ANY || p->near == near))
 			err = take_from(store, i, left, chain);
+		*from = i;
+	}
+	if (*left)
+		*from = i;
+	return err;
+}
+
+/* Of each node a share, in stripes, or of the first one alone. What cannot be had there is left. */
+static int take_near(
+	struct glk_store *store, unsigned nears, uint64_t *left, uint32_t *chain)
+{
+	uint64_t has[GLK_STORE_NEARS] = {0}, links = 0;
+	uint32_t from[GLK_STORE_NEARS] = {0}, out = 0;
+	unsigned at;
+	int err = 0;
+
+	for (unsigned i = 0; i < nears; i++)
+		links += store->near[i].links;
+	while (*left && !err && (at = least_of(store, nears, has, out)) != ANY) {
+		const struct glk_store_near *near = &store->near[at];
+		uint64_t stripe = *left < store->stripe ? *left : store->stripe;
+		uint64_t wants = stripe, share = *left * near->links / links;
+
+		err = take_of(store, false, at, &from[at], &wants, chain);
+		*left -= stripe - wants;
+		has[at] += stripe - wants;
+		if (!wants || err)
+			continue;
+		from[at] = 0;
+		if (near->full || grow(store, share / GLK_STORE_CHUNKS + 1, at))
+			out |= 1u << at;
 	}
 	return err;
 }
@@ -196,21 +320,26 @@ static int take_of(struct glk_store *store, bool lent, uint64_t *left, uint32_t 
 static int take(struct glk_store *store, uint64_t bytes, bool lent, uint32_t *ret_run)
 {
 	uint64_t left = (bytes + GLK_STORE_CHUNK - 1) / GLK_STORE_CHUNK;
-	uint32_t chain = 0;
+	unsigned nears = bytes < store->least && store->nears ? 1 : store->nears;
+	uint32_t chain = 0, from;
 	int err = 0;
 
 	while (left && !err) {
+		from = 0;
 		lent = lent && glk_lend_takes(store->host);
 		if (lent)
-			err = take_of(store, true, &left, &chain);
+			err = take_of(store, true, ANY, &from, &left, &chain);
 		lent = lent && !err && left && glk_store_borrow(store);
 		if (lent)
 			continue;
+		if (nears && left && !err)
+			err = take_near(store, nears, &left, &chain);
+		nears = from = 0;
 		if (left && !err)
-			err = take_of(store, false, &left, &chain);
+			err = take_of(store, false, ANY, &from, &left, &chain);
 		if (left && !err)
-			err = grow(
-				store, (left + GLK_STORE_CHUNKS - 1) / GLK_STORE_CHUNKS);
+			err = grow(store,
+				(left + GLK_STORE_CHUNKS - 1) / GLK_STORE_CHUNKS, ANY);
 		if (err == -ENOMEM && store->yield &&
 			store->yield(store->arg, GLK_STORE_PIECE))
 			err = 0;
@@ -305,6 +434,10 @@ uint64_t glk_store_trim(
 			break;
 		store->piece[i].base = NULL;
 		store->there -= GLK_STORE_PIECE;
+		for (unsigned n = 0; n < store->nears; n++)
+			store->near[n].full = false;
+		if (store->nears)
+			store->near[store->piece[i].near].there -= GLK_STORE_PIECE;
 		glk_lock_pause(store->lock);
 		glk_piece_end(store->drv, store->device, base, GLK_STORE_PIECE);
 		glk_lock_resume(store->lock);

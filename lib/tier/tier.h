@@ -12,6 +12,10 @@
  * fragmentation to speak of: at most a part of a chunk is lost for each content. Pieces are made
  * as many at a time as a content needs (piece.h).
  *
+ * Where GPUs near other NUMA nodes lend their links, a content that is large enough for them lies on these nodes too,
+ * on each as much as the node has of the links, by stripes: so links find memory of their own node, whatever part of
+ * the content comes back. What a node has no room for lies where there is some.
+ *
  * Two channels of the library carry the contents (channel.h), one each way, so that both ways of the link
  * can be busy, each in the order of a stream. A large content goes over links that other GPUs lend as well
  * (io/io.h), as work of these
@@ -51,7 +55,18 @@ struct glk_store_piece {
 	uint64_t handle;  /* of memory that is lent: the driver's */
 	bool lent;	  /* by another GPU; else it is memory of the host */
 	bool barred; /* and mapped without rights, since the driver would not unmap it: nothing lies there */
+	uint8_t near; /* of the store's nodes, by index */
 };
+
+/* A NUMA node of the host near links that contents of a store may go over. */
+struct glk_store_near {
+	int node;
+	unsigned links;
+	uint64_t there; /* bytes of pieces that lie there */
+	bool full; /* a piece was made for it and lies elsewhere; until one is given back */
+};
+
+#define GLK_STORE_NEARS 8
 
 struct glk_store {
 	struct glk_drv *drv;
@@ -78,6 +93,13 @@ struct glk_store {
 	pthread_cond_t made;
 	struct glk_pack *pack; /* NULL: contents are not packed */
 	uint64_t packs;	       /* bytes of the host that this holds beside */
+	/* That of the GPU first. 0: there is no other. */
+	struct glk_store_near near[GLK_STORE_NEARS];
+	unsigned nears;
+	uint32_t stripe; /* chunks of a content in a row on one of them */
+	uint64_t least;	 /* bytes of a content that lies on several */
+	uint64_t
+		astray; /* bytes of pieces, ever, that were made for one and lie elsewhere */
 };
 
 /* A part of a content. */
@@ -122,6 +144,8 @@ int glk_store_take_host(struct glk_store *store, uint64_t bytes, uint32_t *ret_r
 int glk_store_ready(struct glk_store *store, uint64_t bytes);
 /* Waits until nobody makes any. */
 void glk_store_settle(struct glk_store *store);
+/* A link that contents of so many bytes and more may go over has a node near it: first that of the GPU itself. */
+void glk_store_near(struct glk_store *store, int node, uint64_t stripe, uint64_t least);
 /* Gives it back. Reads of it that were queued until the tick `read` may be under way; 0: none. */
 void glk_store_put(struct glk_store *store, uint32_t run, uint64_t read);
 /*

@@ -4,6 +4,10 @@
  * them from the front, the others take them from the back. What a path is refused is handed back and taken by the
  * next.
  *
+ * Where the memory of the host is known to lie on several NUMA nodes, each path takes what lies on the node of its
+ * link, and other pieces when nothing is left of that: those go over the link between the nodes besides, so they
+ * are for paths over which they arrive sooner all the same.
+ *
  * A piece is as large as calls are cheap beside it, and no larger: a path has nothing to do until its first piece has
  * been queued, and the last one of each path is waited for alone. So a large copy has PIECES of them for each path, of
  * io.piece at most; where these would be smaller than BOUND it has fewer, but FEWEST; and none is smaller than LEAST,
@@ -40,6 +44,16 @@
 struct piece {
 	uint64_t dst, src, bytes;
 	uint64_t offset; /* in the whole copy */
+	int node;	 /* of the memory of the host; -1: not known */
+};
+
+/* What nobody took yet of ranges in a row whose memory of the host lies on one node. */
+struct stock {
+	int node;
+	size_t front, back; /* ranges in which it begins and ends; back is one behind */
+	uint64_t front_at,
+		back_at;     /* bytes of the first one taken, and of the last one left */
+	uint64_t begin, end; /* in the whole copy */
 };
 
 /* One copy while it is queued. */
@@ -47,14 +61,15 @@ struct transfer {
 	struct glk_io *io;
 	struct glk_io_copy *copy;
 	int target, turn;
-	size_t front, back; /* ranges in which they stand; back is one behind */
-	uint64_t front_at,
-		back_at;     /* bytes of the first one taken, and of the last one left */
-	uint64_t begin, end; /* of what nobody took yet, in the whole copy */
+	struct stock stock[GLK_IO_STOCKS];
+	unsigned stocks;
+	uint64_t left;	       /* bytes of them all */
 	struct piece returned; /* taken again before any other is; of no bytes: none */
 	struct glk_plan_path path[GLK_IO_GPUS + 1]; /* the first of them is direct */
 	int relay[GLK_IO_GPUS + 1];
 	unsigned count;
+	uint64_t
+		apart; /* paths, from the lowest bit on, that take what lies on other nodes alone */
 	uint64_t used;		     /* relays that carry a piece of it, a bit each */
 	uint64_t owed;		     /* and that the program's stream is not behind yet */
 	uint64_t most;		     /* bytes of a piece */
@@ -67,72 +82,132 @@ struct transfer {
 
 /* ---- Ranges are cut ---- */
 
+/* Of a range from a place on, at a place of the whole copy. */
 static struct piece piece_of(
-	const struct glake_copy_range *r, uint64_t at, uint64_t bytes)
+	const struct transfer *tr, const struct stock *s, size_t range, uint64_t at)
 {
+	const struct glake_copy_range *r = &tr->copy->ranges[range];
+
 	return (struct piece){.dst = (uintptr_t)r->dst + at,
 		.src = (uintptr_t)r->src + at,
-		.bytes = bytes};
+		.node = s->node};
 }
 
-static void skip_empty(struct transfer *tr)
+static void skip_empty(const struct transfer *tr, struct stock *s)
 {
 	const struct glake_copy_range *r = tr->copy->ranges;
 
-	while (tr->front < tr->back && tr->front_at == r[tr->front].bytes) {
-		tr->front++;
-		tr->front_at = 0;
+	while (s->front < s->back && s->front_at == r[s->front].bytes) {
+		s->front++;
+		s->front_at = 0;
 	}
-	while (tr->front < tr->back && !tr->back_at) {
-		tr->back--;
-		tr->back_at = tr->front < tr->back ? r[tr->back - 1].bytes : 0;
+	while (s->front < s->back && !s->back_at) {
+		s->back--;
+		s->back_at = s->front < s->back ? r[s->back - 1].bytes : 0;
 	}
 }
 
 /* How much of the range at the front or the back is left. */
-static uint64_t left_there(const struct transfer *tr, bool front)
+static uint64_t left_there(const struct transfer *tr, const struct stock *s, bool front)
 {
-	const struct glake_copy_range *r = tr->copy->ranges;
-
-	if (tr->back - tr->front == 1)
-		return tr->back_at - tr->front_at;
-	return front ? r[tr->front].bytes - tr->front_at : tr->back_at;
+	if (s->back - s->front == 1)
+		return s->back_at - s->front_at;
+	return front ? tr->copy->ranges[s->front].bytes - s->front_at : s->back_at;
 }
 
-static struct piece take_front(struct transfer *tr, uint64_t most)
+static struct piece take_front(const struct transfer *tr, struct stock *s, uint64_t most)
 {
-	uint64_t left = left_there(tr, true), bytes = left < most ? left : most;
-	struct piece piece = piece_of(&tr->copy->ranges[tr->front], tr->front_at, bytes);
+	uint64_t left = left_there(tr, s, true);
+	struct piece piece = piece_of(tr, s, s->front, s->front_at);
 
-	piece.offset = tr->begin;
-	tr->front_at += bytes;
-	tr->begin += bytes;
+	piece.bytes = left < most ? left : most;
+	piece.offset = s->begin;
+	s->front_at += piece.bytes;
+	s->begin += piece.bytes;
 	return piece;
 }
 
-static struct piece take_back(struct transfer *tr, uint64_t most)
+static struct piece take_back(const struct transfer *tr, struct stock *s, uint64_t most)
 {
-	uint64_t left = left_there(tr, false), bytes = left % most ? left % most : most;
+	uint64_t left = left_there(tr, s, false),
+		 bytes = left % most ? left % most : most;
 	struct piece piece;
 
-	tr->back_at -= bytes;
-	tr->end -= bytes;
-	piece = piece_of(&tr->copy->ranges[tr->back - 1], tr->back_at, bytes);
-	piece.offset = tr->end;
+	s->back_at -= bytes;
+	s->end -= bytes;
+	piece = piece_of(tr, s, s->back - 1, s->back_at);
+	piece.bytes = bytes;
+	piece.offset = s->end;
 	return piece;
 }
 
-/* A piece of what is left, at most `most` bytes, from the front or from the back of all ranges. There has to be
- * something left. */
-static struct piece take(struct transfer *tr, bool front, uint64_t most)
+/* NUMA node of the host at the link of a path. */
+static int node_of(const struct transfer *tr, unsigned path)
+{
+	return glk_io_node(tr->io, path ? tr->relay[path] : tr->target);
+}
+
+/* Something is left of a stock of a node. */
+static bool has_left(const struct transfer *tr, int node)
+{
+	for (unsigned i = 0; i < tr->stocks; i++) {
+		if (tr->stock[i].node == node && tr->stock[i].end > tr->stock[i].begin)
+			return true;
+	}
+	return false;
+}
+
+/* Paths whose own node has nothing left go over the link between nodes from here on. */
+static void part(struct transfer *tr)
+{
+	for (unsigned i = 0; i < tr->count; i++) {
+		struct glk_plan_link **hop =
+			tr->path[i].hop[i && tr->turn == GLK_IO_UP ? 1 : 0];
+		unsigned lane = 0;
+
+		if (tr->apart >> i & 1 || has_left(tr, node_of(tr, i)))
+			continue;
+		tr->apart |= UINT64_C(1) << i;
+		while (hop[lane])
+			lane++;
+		hop[lane] = &tr->io->across[tr->turn];
+	}
+}
+
+/* The one of a path's node; else the one of which most is left. */
+static struct stock *stock_for(struct transfer *tr, unsigned path)
+{
+	struct stock *most = &tr->stock[0];
+
+	for (unsigned i = 0; i < tr->stocks; i++) {
+		struct stock *s = &tr->stock[i];
+		bool own = !(tr->apart >> path & 1) && s->node == node_of(tr, path);
+
+		if (own && s->end > s->begin)
+			return s;
+		if (s->end - s->begin > most->end - most->begin)
+			most = s;
+	}
+	return most;
+}
+
+/* A piece of what is left for a path, at most `most` bytes, from the front for the direct one and from the back for
+ * others. There has to be something left. */
+static struct piece take(struct transfer *tr, unsigned path, uint64_t most)
 {
 	struct piece piece = tr->returned;
+	struct stock *s;
 
 	tr->returned.bytes = 0;
 	if (piece.bytes)
 		return piece;
-	skip_empty(tr);
-	return front ? take_front(tr, most) : take_back(tr, most);
+	s = tr->stocks > 1 ? stock_for(tr, path) : &tr->stock[0];
+	skip_empty(tr, s);
+	piece = path ? take_back(tr, s, most) : take_front(tr, s, most);
+	tr->left -= piece.bytes;
+	if (s->begin == s->end && tr->copy->stocks)
+		part(tr);
+	return piece;
 }
 
 /* ---- Pieces are queued ---- */
@@ -272,7 +347,7 @@ static int slot_ready(struct transfer *tr, int relay)
 /* Whether a slot that was just filled will be again, by what nobody took yet. */
 static bool comes_again(const struct transfer *tr, const struct glk_io_ring *ring)
 {
-	return (tr->end - tr->begin) / (tr->most * tr->count) >= ring->buffer.slots;
+	return tr->left / (tr->most * tr->count) >= ring->buffer.slots;
 }
 
 /* What was queued of a piece whose call fails writes to its slot alone. */
@@ -424,17 +499,19 @@ static void spread(struct transfer *tr)
 
 	tr->most = most = piece_most(tr);
 	while (err != -EINVAL) {
-		left = tr->returned.bytes ? tr->returned.bytes : tr->end - tr->begin;
+		left = tr->returned.bytes ? tr->returned.bytes : tr->left;
 		if (!left)
 			return;
 		at = glk_plan_pick(
 			tr->path, tr->count, left < most ? left : most, tr->now);
 		if (at < 0)
 			break;
-		piece = take(tr, !at, most);
+		piece = take(tr, (unsigned)at, most);
 		err = at ? send(tr, tr->relay[at], &piece) : send_direct(tr, &piece);
 		if (!err)
 			glk_plan_book(&tr->path[at], piece.bytes, tr->now);
+		if (!err && piece.node >= 0 && piece.node != node_of(tr, (unsigned)at))
+			tr->io->crossed += piece.bytes;
 		ring = &tr->io->gpu[tr->relay[at]].ring[tr->turn];
 		if (!err && at && comes_again(tr, ring))
 			empty_slots(tr, tr->relay[at], NULL);
@@ -476,7 +553,11 @@ static void lose(struct transfer *tr, uint64_t offset, uint64_t bytes)
 /* What was not queued is told, and why. */
 static void settle(struct transfer *tr)
 {
-	lose(tr, tr->begin, tr->end - tr->begin);
+	/* who has several stocks asks for no more than whether all of it went */
+	if (tr->stocks == 1)
+		lose(tr, tr->stock[0].begin, tr->left);
+	else if (tr->left)
+		lose(tr, 0, tr->copy->bytes);
 	lose(tr, tr->returned.offset, tr->returned.bytes);
 	if (tr->unsure) {
 		tr->copy->err = tr->copy->err ? tr->copy->err : -EIO;
@@ -573,11 +654,34 @@ static bool start(struct transfer *tr)
 	return false;
 }
 
+/* All ranges, by where their memory of the host lies. */
+static void stock_up(struct transfer *tr)
+{
+	static const struct glk_io_stock all = {.node = -1, .count = SIZE_MAX};
+	const struct glk_io_copy *copy = tr->copy;
+	const struct glk_io_stock *of = copy->stocks ? copy->stock : &all;
+	size_t range = 0;
+
+	tr->stocks = copy->stocks ? copy->stocks : 1;
+	for (unsigned i = 0; i < tr->stocks; i++) {
+		struct stock *s = &tr->stock[i];
+
+		*s = (struct stock){
+			.node = of[i].node, .front = range, .begin = tr->left};
+		for (size_t in = 0; in < of[i].count && range < copy->count; in++)
+			tr->left += copy->ranges[range++].bytes;
+		s->back = range;
+		s->back_at = copy->ranges[range - 1].bytes;
+		s->end = tr->left;
+	}
+	if (copy->stocks)
+		part(tr);
+}
+
 /* Queues it over several paths, if there are. Whether it was; under the lock. */
 static bool run(struct transfer *tr)
 {
 	struct glk_io *io = tr->io;
-	struct glk_io_copy *copy = tr->copy;
 
 	io->since = glk_clock_ns();
 	glk_link_learn(io);
@@ -585,11 +689,9 @@ static bool run(struct transfer *tr)
 	glk_link_direct(io, tr->target, tr->turn, &tr->path[0]);
 	tr->count = 1;
 	add_relays(tr);
-	tr->back = copy->count;
-	tr->back_at = copy->ranges[copy->count - 1].bytes;
-	tr->end = copy->bytes;
 	if (tr->count == 1)
 		return false;
+	stock_up(tr);
 	if (!start(tr))
 		return false;
 	tr->now = (double)glk_clock_ns();

@@ -107,7 +107,9 @@ struct glk_io {
 	int prober;  /* the GPU that it is locked for */
 	struct glk_io_gpu *gpu;
 	struct glk_plan_link *groups; /* one each way for each group of GPUs */
-	uint64_t copies;	      /* over several paths */
+	struct glk_plan_link across[GLK_IO_WAYS]; /* between NUMA nodes of the host */
+	uint64_t crossed;  /* bytes that are known to have gone over it */
+	uint64_t copies;   /* over several paths */
 	unsigned planning; /* copies that count on links while the lock is given up */
 	double (*now)(struct glk_io *io); /* ns; of a test that makes its own time */
 };
@@ -155,6 +157,20 @@ void glk_io_give_way(struct glk_io *io);
 /* In a forked child. */
 void glk_io_forked(struct glk_io *io);
 
+/* NUMA node of the host near a GPU. */
+static inline int glk_io_node(const struct glk_io *io, int gpu)
+{
+	return glk_pool_host(io->pool, gpu)->place.id;
+}
+
+/* Ranges of a copy in a row whose memory of the host lies on one NUMA node, one of them at least. */
+struct glk_io_stock {
+	int node;
+	size_t count;
+};
+
+#define GLK_IO_STOCKS 8
+
 /* Parts of a copy that were not made: bytes counted through its ranges. */
 #define GLK_IO_LOST_MAX 2
 
@@ -169,6 +185,10 @@ struct glk_io_copy {
 	bool is_known, is_up;
 	int gpu;
 	uint64_t relays;
+	/* Where its ranges lie on the host, all of them in their order, where that is known too. Parts that are lost are
+	 * not told of several. 0: it is not. */
+	struct glk_io_stock stock[GLK_IO_STOCKS];
+	unsigned stocks;
 	/* What came of it. */
 	uint64_t bytes, relayed;
 	unsigned paths;

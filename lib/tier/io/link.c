@@ -14,6 +14,8 @@
 /* What is taken to be true until it was measured: PCIe 5 and NVLink 4, MB a second. */
 #define HOST_RATE 55500
 #define PEER_RATE 390000
+/* Between NUMA nodes, by what is said of such links: two to four of 25 to 60 GB/s each way. */
+#define ACROSS_RATE 111000
 
 static double rate_of(int64_t mb)
 {
@@ -44,6 +46,7 @@ static void set(struct glk_io *io, int gpu, const struct glk_link *link)
 
 	g->down.rate = g->up.rate = rate_of(link->host);
 	g->leave.rate = g->come.rate = rate_of(link->peer);
+	io->across[GLK_IO_DOWN].rate = io->across[GLK_IO_UP].rate = rate_of(link->across);
 	for (int turn = 0; turn < GLK_IO_WAYS; turn++) {
 		if (link->group < 0 || link->group >= GLK_IO_GPUS)
 			continue;
@@ -55,8 +58,10 @@ static void set(struct glk_io *io, int gpu, const struct glk_link *link)
 /* By what hangs on the ports of the host; rates are measured later. */
 static void guess(struct glk_io *io)
 {
-	struct glk_link link = {
-		.host = HOST_RATE, .peer = PEER_RATE, .uplink = HOST_RATE};
+	struct glk_link link = {.host = HOST_RATE,
+		.peer = PEER_RATE,
+		.uplink = HOST_RATE,
+		.across = ACROSS_RATE};
 	struct glake_device info = {.sz = sizeof(info)};
 	char ids[GLK_IO_GPUS][GLK_PCI_MAX] = {{0}};
 	int groups[GLK_IO_GPUS];
@@ -150,6 +155,8 @@ void glk_link_settle(struct glk_io *io, double now)
 		earlier(&io->gpu[gpu].leave.free, now);
 		earlier(&io->gpu[gpu].come.free, now);
 	}
+	for (int turn = 0; !any && turn < GLK_IO_WAYS; turn++)
+		earlier(&io->across[turn].free, now);
 }
 
 /* Over the link of a GPU to the host. */

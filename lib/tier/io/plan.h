@@ -6,7 +6,7 @@
  * Which path the next piece of a copy takes, and when it will have arrived: arithmetic on a clock
  * that the caller tells, so that it is tried without a GPU.
  *
- * A path is one hop, or two with a buffer of a few slots between them. A hop goes over one to three
+ * A path is one hop, or two with a buffer of a few slots between them. A hop goes over one to four
  * links at once. A link is booked until it could have carried all that was put on it; in which order
  * it carries that is nobody's business here, so a piece that comes late leaves no gap before it.
  * A piece goes to the path over which it arrives first, by what the links carry and by what is
@@ -19,7 +19,7 @@
 #include <stdint.h>
 
 #define GLK_PLAN_HOPS  2
-#define GLK_PLAN_LANES 3 /* links of a hop */
+#define GLK_PLAN_LANES 4 /* links of a hop */
 #define GLK_PLAN_SLOTS 16
 
 struct glk_plan_link {

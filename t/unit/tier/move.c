@@ -6,6 +6,8 @@
  */
 #include "unit/tier/move_rig.h"
 
+static uint64_t rolled;
+
 static void links(const char *lend, double least, double most)
 {
 	static const struct {
@@ -238,5 +240,8 @@ int main(void)
 	faults("fetch", fetch, true, "any:nth=%u:err=EIO");
 	faults("suspend", suspend, false, "any:nth=%u:err=EIO");
 	faults("resume", resume, true, "any:nth=%u:err=EIO");
+	more[0] = "soft.nodes=2";
+	faults("spill to two nodes", spill, false, "any:nth=%u:err=EIO");
+	faults("resume from two nodes", resume, true, "any:nth=%u:err=EIO");
 	return tap_done();
 }

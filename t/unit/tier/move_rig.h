@@ -23,7 +23,6 @@ static struct glk_context *context;
 static struct CUstream_st *stream;
 static unsigned char *block[BLOCKS];
 static size_t size;
-static uint64_t rolled;
 
 /* Bytes between two words: nine pages, and such that all places in a page are met. */
 #define STEP (9 * 4096 + 248)
@@ -53,6 +52,9 @@ static inline bool is_filled(const unsigned char *at, uint64_t word)
 	return !wrong;
 }
 
+/* Settings besides; NULL: no more of them. */
+static const char *more[3];
+
 #define SETTINGS                                                                         \
 	"soft.gpus=4", "soft.memory=128GiB", "soft.host_memory=128GiB",                  \
 		"map.span=256GiB", "driver.fault=off", "pool.large_page=8MiB"
@@ -61,7 +63,7 @@ static inline void begin(
 	const char *lend, const char *piece, const char *staging, size_t bytes)
 {
 	const char *const settings[] = {
-		SETTINGS, "io.least=2MiB", lend, piece, staging, NULL};
+		SETTINGS, "io.least=2MiB", lend, piece, staging, more[0], more[1], NULL};
 	struct glake_options options = {.sz = sizeof(options),
 		.backend = GLAKE_BACKEND_SOFT,
 		.no_conf_file = 1,
@@ -126,17 +128,21 @@ static inline int resume(void)
 	return glake_resume(ctx, 0, &did);
 }
 
-/* A way back would begin in modelled time with what went there first: both ways begin behind all. */
+/* A way back would begin in modelled time with what went there first: both ways begin behind all, over whatever
+ * links. */
 static inline void level(const struct glk_mover *mover)
 {
-	struct CUstream_st *way[] = {mover->out_channel.main, mover->back_channel.main};
+	const struct glk_channel *way[] = {&mover->out_channel, &mover->back_channel};
 	struct glk_drv *drv = context->drv;
 	struct glk_drv_event *event;
 
-	for (int i = 0; mover->streams && i < 2; i++) {
+	for (int i = 0; mover->streams && i < 4; i++) {
+		const struct glk_channel *other = way[!(i & 1)];
+
 		if (drv->ops->event_new(drv, 0, &event) ||
-			drv->ops->event_record(drv, event, way[i]) ||
-			drv->ops->stream_wait(drv, way[!i], event) ||
+			drv->ops->event_record(drv, event, way[i & 1]->main) ||
+			drv->ops->stream_wait(drv, other->main, event) ||
+			(other->gate && drv->ops->stream_wait(drv, other->gate, event)) ||
 			drv->ops->event_free(drv, event))
 			tap_bail("no event");
 	}

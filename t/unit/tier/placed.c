@@ -6,6 +6,8 @@
 #include "unit/api/sound.h"
 #include "unit/tier/move_rig.h"
 
+static uint64_t rolled;
+
 static int lower(void)
 {
 	struct glake_suspended did = {.sz = sizeof(did)};

@@ -177,6 +177,116 @@ static void is_near(void)
 	glk_topology_free(t);
 }
 
+/* Bytes of the first ones of a content that lie near a node, by index. */
+static uint64_t near_of(
+	const struct glk_store *store, uint32_t run, uint64_t first, unsigned near)
+{
+	uint64_t bytes = 0, size;
+
+	for (; run && first; run = glk_store_at(store, run)->next, first -= size) {
+		const struct glk_store_run *r = glk_store_at(store, run);
+
+		size = r->chunks * GLK_STORE_CHUNK;
+		size = size < first ? size : first;
+		bytes += store->piece[r->piece].near == near ? size : 0;
+	}
+	return bytes;
+}
+
+/* A node has as much of a content as it has of the links, whatever part of the content it is. */
+static void near_links(void)
+{
+	struct glk_store store;
+	uint32_t small, run, other;
+
+	begin(&store, 16 * GLK_STORE_PIECE);
+	for (int link = 0; link < 4; link++)
+		glk_store_near(&store, link > 0, 2 * MIB, 16 * MIB);
+	is_int(store.nears, 2, "four links near two nodes");
+	is_int(glk_store_ready(&store, 4 * GLK_STORE_PIECE), 0, "room is made");
+	ok(store.near[0].there == GLK_STORE_PIECE &&
+			store.near[1].there == 3 * GLK_STORE_PIECE,
+		"a quarter near the one link");
+	is_int(glk_store_take(&store, 3 * MIB, &small), 0, "a small content");
+	is_int((int64_t)near_of(&store, small, 3 * MIB, 0), 3 * MIB, "lies near the GPU");
+	is_int(glk_store_take(&store, 160 * MIB, &run), 0, "a large one");
+	is_int((int64_t)near_of(&store, run, 160 * MIB, 1), 120 * MIB,
+		"lies where the links are");
+	ok(near_of(&store, run, 16 * MIB, 1) == 12 * MIB &&
+			near_of(&store, run, 80 * MIB, 1) == 60 * MIB,
+		"and so does each part of it");
+	is_int((int64_t)store.held, (int64_t)(4 * GLK_STORE_PIECE), "in what there was");
+	is_int(glk_store_take(&store, 160 * MIB, &other), 0, "another one");
+	ok(near_of(&store, other, 160 * MIB, 1) >= 118 * MIB &&
+			near_of(&store, other, 160 * MIB, 1) <= 122 * MIB,
+		"does the same, but for a stripe");
+	glk_store_put(&store, run, 0);
+	glk_store_put(&store, other, 0);
+	glk_store_put(&store, small, 0);
+	is_int((int64_t)store.astray, 0, "nothing lies elsewhere");
+	glk_store_trim(&store, 0, rests, NULL);
+	ok(!store.near[0].there && !store.near[1].there, "all of it is given back");
+	end(&store);
+}
+
+/* What a node has no room for lies on another one, as long as that is so. */
+static void near_full(void)
+{
+	static char other[1];
+	size_t most = 256 * MIB;
+	struct glk_store store;
+	uint32_t run, other_run;
+	int node = 1;
+
+	/* all but a piece of that node is somebody else's */
+	if (drv->ops->host_lock(drv, 0, other, most - GLK_STORE_PIECE) ||
+		drv->ops->host_node(drv, other, &node))
+		tap_bail("no room");
+	begin(&store, 8 * GLK_STORE_PIECE);
+	glk_store_near(&store, 0, 2 * MIB, 16 * MIB);
+	glk_store_near(&store, 1, 2 * MIB, 16 * MIB);
+	is_int(glk_store_take(&store, 192 * MIB, &run), 0, "a content");
+	is_int((int64_t)near_of(&store, run, 192 * MIB, 1), (int64_t)GLK_STORE_PIECE,
+		"has what there is of a node");
+	ok(near_of(&store, run, 192 * MIB, 0) == 128 * MIB, "and the rest of the other");
+	is_int((int64_t)store.astray, (int64_t)GLK_STORE_PIECE, "which is counted");
+	ok(store.near[1].full && !store.near[0].full, "the node is known to be full");
+	is_int((int64_t)store.held, (int64_t)(4 * GLK_STORE_PIECE),
+		"a piece a node more is made than is needed, and no more");
+	is_int(glk_store_take(&store, 48 * MIB, &other_run), 0, "another content");
+	is_int((int64_t)store.held, (int64_t)(4 * GLK_STORE_PIECE),
+		"takes what there is, and asks the node for none");
+	glk_store_put(&store, other_run, 0);
+	glk_store_put(&store, run, 0);
+	drv->ops->host_unlock(drv, 0, other);
+	glk_store_trim(&store, GLK_STORE_PIECE, rests, NULL);
+	ok(!store.near[1].full, "when some was given back it is asked again");
+	is_int(glk_store_take(&store, 192 * MIB, &run), 0, "a content");
+	is_int((int64_t)near_of(&store, run, 192 * MIB, 1), 96 * MIB, "lies on both");
+	end(&store);
+}
+
+/* Where the budget ends nodes do not matter. */
+static void near_the_end(void)
+{
+	struct glk_store store;
+	uint32_t small, run;
+
+	begin(&store, 2 * GLK_STORE_PIECE);
+	glk_store_near(&store, 0, 2 * MIB, 16 * MIB);
+	glk_store_near(&store, 1, 2 * MIB, 16 * MIB);
+	is_int(glk_store_take(&store, 8 * MIB, &small), 0, "a small content");
+	is_int(glk_store_take(&store, 120 * MIB, &run), 0, "and all that is left");
+	is_int((int64_t)near_of(&store, run, 120 * MIB, 1), (int64_t)GLK_STORE_PIECE,
+		"lies on both");
+	glk_store_put(&store, small, 0);
+	is_int(glk_store_take(&store, 8 * MIB, &small), 0, "it comes again");
+	glk_store_put(&store, run, 0);
+	is_int(glk_store_take(&store, 121 * MIB, &run), -ENOMEM, "there is an end of it");
+	is_int((int64_t)store.used, 8 * MIB, "and nothing is taken");
+	end(&store);
+}
+
 /* Whether a content has bytes from a place in another one on, of which each begins with its number. */
 static bool goes_on(const struct glk_store *store, uint32_t run, uint64_t from)
 {
@@ -296,6 +406,8 @@ int main(void)
 	glk_conf_init(&conf);
 	glk_conf_set(&conf, "driver.backend=soft");
 	glk_conf_set(&conf, "driver.fault=off");
+	glk_conf_set(&conf, "soft.nodes=2");
+	glk_conf_set(&conf, "soft.host_memory=256MiB");
 	if (glk_drv_open(&conf, NULL, 0, &drv))
 		tap_bail("no software device");
 	glk_lock_init(&lock, GLK_RANK_DEVICE);
@@ -305,6 +417,9 @@ int main(void)
 	fails();
 	makes_several();
 	is_near();
+	near_links();
+	near_full();
+	near_the_end();
 	is_cut();
 	is_cut_on_its_way();
 	is_int(glk_drv_close(drv), 0, "nothing is left at the device");
