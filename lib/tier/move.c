@@ -228,6 +228,8 @@ static size_t gather(const struct glk_store *store, struct left *left, bool out,
 	return count;
 }
 
+_Static_assert(GLK_STORE_NEARS <= GLK_IO_STOCKS, "a content lies on all of them");
+
 /* Those of a node go side by side. How many nodes. */
 static unsigned by_node(const struct glk_store *store, struct glake_copy_range *ranges,
 	const uint8_t *near, size_t count, struct glk_io_stock *ret_stock)
@@ -290,6 +292,7 @@ static int copy(
 	int gpu = mover->streams->device;
 	uint64_t relays = links ? glk_io_relays(mover->io, gpu, left.bytes) : 0;
 	size_t most = relays ? RUNS : 1, count;
+	struct glk_io_stock stock[GLK_IO_STOCKS];
 	struct glake_copy_range ranges[RUNS];
 	uint8_t near[RUNS];
 	int err;
@@ -314,10 +317,10 @@ static int copy(
 			.is_up = out,
 			.gpu = gpu,
 			.behind = channel->passed,
+			.stock = stock,
 			.relays = afar ? 0 : relays};
 		if (next.relays)
-			next.stocks =
-				by_node(&mover->store, ranges, near, count, next.stock);
+			next.stocks = by_node(&mover->store, ranges, near, count, stock);
 		glk_lock_pause(mover->streams->gpu);
 		err = carry(mover, channel, &next);
 		glk_lock_resume(mover->streams->gpu);

@@ -794,15 +794,14 @@ static bool is_worth_it(const struct glk_io *io, const struct glk_io_copy *copy)
 		copy->bytes / copy->count >= io->piece / SMALL_RANGE;
 }
 
-int glk_io_copy(struct glk_io *io, struct glk_io_copy *copy, bool direct)
+/* Whether it was queued over several paths, which need much memory to be thought of. */
+static bool over_several(struct glk_io *io, struct glk_io_copy *copy)
 {
 	struct transfer tr = {.io = io, .copy = copy};
 	bool queued;
 
-	glk_io_rest(io);
-	if (direct || !copy->bytes || !is_worth_it(io, copy) || !has_ends(&tr) ||
-		!glk_io_is_stream_of(io, tr.target, copy->stream))
-		return plain(io, copy);
+	if (!has_ends(&tr) || !glk_io_is_stream_of(io, tr.target, copy->stream))
+		return false;
 	glk_add_seq_cst(&io->queueing, 1);
 	glk_io_enter(io);
 	queued = run(&tr);
@@ -810,5 +809,13 @@ int glk_io_copy(struct glk_io *io, struct glk_io_copy *copy, bool direct)
 	glk_add_seq_cst(&io->queueing, -1u);
 	if (glk_xchg_seq_cst(&io->owed, false))
 		glk_io_rest(io);
-	return queued ? 0 : plain(io, copy);
+	return queued;
+}
+
+int glk_io_copy(struct glk_io *io, struct glk_io_copy *copy, bool direct)
+{
+	glk_io_rest(io);
+	if (!direct && copy->bytes && is_worth_it(io, copy) && over_several(io, copy))
+		return 0;
+	return plain(io, copy);
 }

@@ -187,7 +187,7 @@ struct glk_io_copy {
 	uint64_t relays;
 	/* Where its ranges lie on the host, all of them in their order, where that is known too. Parts that are lost are
 	 * not told of several. 0: it is not. */
-	struct glk_io_stock stock[GLK_IO_STOCKS];
+	const struct glk_io_stock *stock;
 	unsigned stocks;
 	/* What came of it. */
 	uint64_t bytes, relayed;
