@@ -71,8 +71,8 @@ GLAKE_EXPORT int glake_publish_not(struct glake *ctx, int device, const char *ke
  *
  * Returns 0, or -ENOENT (INVAL: there is nothing of that name), -EAGAIN (AGAIN: another process has claimed it, or the
  * broker is away), -EEXIST (INVAL: its stamp is another), -EINVAL (unknown device or flags, a name that is none, NULL),
- * -EOPNOTSUPP (there is no broker), -ENOSPC (LIMIT: the broker has too many names), -ENOMEM (ADDRESS, LIMIT, NOMEM_HOST,
- * or NOMEM_DEVICE for tables of the driver), -EMFILE, -ESTALE, -ENODEV, -EIO. A refused call has changed nothing but the
+ * -EOPNOTSUPP (there is no broker), -ENOSPC (LIMIT: the broker has too many names, or 4096 are claimed by the context and
+ * not published), -ENOMEM (ADDRESS, LIMIT, NOMEM_HOST, or NOMEM_DEVICE for tables of the driver), -EMFILE, -ESTALE, -ENODEV, -EIO. A refused call has changed nothing but the
  * claim.
  * Thread: any. Blocks: for the driver and the broker. Driver calls: a reservation, import, map, release, set access.
  */

@@ -49,6 +49,8 @@
 #define LATE_MOST INT64_C(10000000000)
 /* Times that one question is asked, of brokers that end meanwhile. */
 #define TRIES 8
+/* Names that are remembered: as many as a broker has. */
+#define NAMES 4096
 
 /*
  * A name about which a broker said what the next one does not know. Contents are loaded once though a broker ends, or a
@@ -56,10 +58,11 @@
  * does not get the claim before the other had time to come (broker.c).
  */
 struct name {
-	struct name *next;
-	struct glk_broker_item item;
+	enum { NONE, CLAIMED, AWAITED, GIVEN_UP /* while the broker was away */ } is;
+	bool unsure; /* AWAITED: it may have been claimed, by a question that had no answer */
 	uint64_t turn; /* of the connection over which it was first said */
-	enum { CLAIMED, AWAITED, GIVEN_UP /* while the broker was away */ } is;
+	uint64_t age;  /* in the order in which names came */
+	struct glk_broker_item item;
 };
 
 struct glk_lessee {
@@ -82,7 +85,9 @@ struct glk_lessee {
 	bool runs;
 	struct glk_wire_frame frame;
 	struct glk_shared *shared; /* what is published or attached */
-	struct name *names;
+	uint32_t names;		   /* behind the last that was used */
+	uint64_t named;		   /* so far */
+	struct name name[NAMES];
 	struct {
 		uint64_t leased, least, most;
 		uint64_t asked, given, refused,
@@ -228,43 +233,53 @@ static int take_welcome(struct glk_lessee *l)
 	return 0;
 }
 
-static struct name **find_name(struct glk_lessee *l, const struct glk_broker_item *item)
+/* NULL: it is not known. */
+static struct name *find_name(struct glk_lessee *l, const struct glk_broker_item *item)
 {
-	struct name **link = &l->names;
+	for (uint32_t i = 0; i < l->names; i++) {
+		struct name *n = &l->name[i];
 
-	while (*link &&
-		((*link)->item.gpu != item->gpu || strcmp((*link)->item.key, item->key)))
-		link = &(*link)->next;
-	return link;
+		if (n->is && n->item.gpu == item->gpu && !strcmp(n->item.key, item->key))
+			return n;
+	}
+	return NULL;
 }
 
-static void drop_name(struct name **link)
+/* For one more: the one that is awaited longest makes way. NULL: all are claimed. */
+static struct name *place_name(struct glk_lessee *l)
 {
-	struct name *n = *link;
+	struct name *oldest = NULL;
 
-	if (!n)
-		return;
-	*link = n->next;
-	glk_region_free(n, sizeof(*n));
+	for (uint32_t i = 0; i < NAMES; i++) {
+		struct name *n = &l->name[i];
+
+		if (!n->is)
+			return n;
+		if (n->is == AWAITED && (!oldest || n->age < oldest->age))
+			oldest = n;
+	}
+	return oldest;
 }
 
 /* One that cannot be remembered is as it was without. */
 static void keep_name(struct glk_lessee *l, const struct glk_broker_item *item, int is)
 {
-	struct name *n = *find_name(l, item);
+	struct name *n = find_name(l, item);
 
 	if (!n) {
-		n = glk_region_new(sizeof(*n));
+		n = place_name(l);
 		if (!n)
 			return;
 		*n = (struct name){
-			.next = l->names, .item = *item, .turn = l->turn, .is = AWAITED};
+			.is = AWAITED, .item = *item, .turn = l->turn, .age = l->named++};
 		n->item.flags = GLK_BROKER_CLAIM;
-		l->names = n;
+		if (l->names <= n - l->name)
+			l->names = (uint32_t)(n - l->name) + 1;
 	}
 	if (n->is != AWAITED || is != AWAITED)
 		n->turn = l->turn;
 	n->is = is;
+	n->unsure = false;
 }
 
 /* Of a claim that the broker refused. */
@@ -277,58 +292,79 @@ static int refusal_of(const struct glk_wire_frame *frame)
 		: 0;
 }
 
-/* After a question about a name; `away`: it has no answer. */
+/* After a question about a name; `away`: it has no answer, and was not even asked where it was not `said`. */
 static void note_name(struct glk_lessee *l, uint32_t kind,
-	const struct glk_broker_item *item, const struct glk_wire_frame *frame, bool away)
+	const struct glk_broker_item *item, const struct glk_wire_frame *frame, bool said,
+	bool away)
 {
-	struct name **link = find_name(l, item);
+	bool claims = kind == GLK_BROKER_GET && item->flags & GLK_BROKER_CLAIM;
+	struct name *n = find_name(l, item);
 	int err = away ? 0 : refusal_of(frame);
 
-	/* who only looks claims nothing; what he finds was loaded */
-	if (kind == GLK_BROKER_GET && !(item->flags & GLK_BROKER_CLAIM) && (away || err))
-		return;
-	if (away) {
-		if (kind == GLK_BROKER_END && *link && (*link)->is == CLAIMED)
-			(*link)->is = GIVEN_UP;
-	} else if (kind == GLK_BROKER_GET && (err == -ENOENT || err == -EAGAIN)) {
+	if (away && claims && said && !n) {
+		/* who is told to come again need not: others may have the claim then */
+		keep_name(l, item, GIVEN_UP);
+	} else if (away && claims && said && n->is == AWAITED) {
+		n->unsure = true;
+	} else if (away) {
+		if (kind == GLK_BROKER_END && n && n->is == CLAIMED)
+			n->is = GIVEN_UP;
+	} else if (claims && (err == -ENOENT || err == -EAGAIN)) {
 		keep_name(l, item, err == -ENOENT ? CLAIMED : AWAITED);
-	} else if (!err) {
-		drop_name(link);
+	} else if (!err && n) {
+		n->is = NONE;
 	}
+}
+
+/* Says something of a name that was remembered, and has the answer. 0 or -errno. */
+static int say_name(struct glk_lessee *l, uint32_t kind, const struct name *n)
+{
+	int err = say(l, kind, &n->item, sizeof(n->item), NULL);
+
+	if (!err)
+		err = hear_answer(l, &l->frame);
+	if (!err)
+		glk_wire_frame_close(&l->frame);
+	return err;
+}
+
+/* In the broker's words: another process has claimed it, or there are too many names, or what there may be. */
+static void tell_lost(const struct glk_lessee *l, const struct name *n)
+{
+	const struct glk_broker_refused *refused = (const void *)l->frame.body;
+	bool is_refused = refusal_of(&l->frame);
+
+	glk_warn("%s is not for this process to publish any more: %.*s", n->item.key,
+		is_refused ? (int)sizeof(refused->text) - 1 : INT_MAX,
+		is_refused ? refused->text : "the broker says what it was not asked");
 }
 
 /* Claims of before; what somebody else has by now is no claim any more. */
 static void claim_again(struct glk_lessee *l)
 {
-	struct name **link = &l->names;
+	for (uint32_t i = 0; i < l->names && l->here; i++) {
+		struct name *n = &l->name[i];
+		bool awaited = n->is == AWAITED;
 
-	while (*link && l->here) {
-		struct name *n = *link;
-		bool gives_up = n->is == GIVEN_UP;
-
-		if (n->is == AWAITED) {
-			link = &n->next;
+		if (!n->is || (awaited && !n->unsure))
 			continue;
-		}
-		if (say(l, gives_up ? GLK_BROKER_END : GLK_BROKER_GET, &n->item,
-			    sizeof(n->item), NULL) ||
-			hear_answer(l, &l->frame))
+		if (say_name(l, n->is == CLAIMED ? GLK_BROKER_GET : GLK_BROKER_END, n))
 			return;
-		glk_wire_frame_close(&l->frame);
-		if (!gives_up && refusal_of(&l->frame) == -ENOENT) {
+		n->unsure = false;
+		if (awaited)
+			continue;
+		if (n->is == CLAIMED && refusal_of(&l->frame) == -ENOENT) {
 			n->turn = l->turn;
-			link = &n->next;
 			continue;
 		}
-		if (!gives_up) {
-			glk_warn("another process has %s by now", n->item.key);
-			if (l->frame.kind == GLK_BROKER_FOUND &&
-				!say(l, GLK_BROKER_END, &n->item, sizeof(n->item),
-					NULL) &&
-				!hear_answer(l, &l->frame))
-				glk_wire_frame_close(&l->frame);
+		if (n->is == CLAIMED && l->frame.kind == GLK_BROKER_FOUND) {
+			glk_warn("another process has published %s meanwhile",
+				n->item.key);
+			say_name(l, GLK_BROKER_END, n);
+		} else if (n->is == CLAIMED) {
+			tell_lost(l, n);
 		}
-		drop_name(link);
+		n->is = NONE;
 	}
 }
 
@@ -636,21 +672,27 @@ int glk_lessee_item(struct glk_lessee *l, uint32_t kind,
 {
 	uint32_t wanted = kind == GLK_BROKER_GET ? GLK_BROKER_FOUND : GLK_BROKER_DONE;
 	struct glk_broker_item said = *item;
+	bool claims = kind == GLK_BROKER_GET && item->flags & GLK_BROKER_CLAIM, asks;
 	const struct name *name;
 	int err;
 
 	glk_lock(&l->lock);
-	err = find(l);
-	name = *find_name(l, item);
-	if (said.flags & GLK_BROKER_CLAIM && name && name->is == AWAITED &&
-		name->turn != l->turn)
+	asks = !find(l);
+	name = find_name(l, item);
+	if (claims && !name && !place_name(l)) {
+		err = glk_error(-ENOSPC, GLAKE_ERROR_LIMIT,
+			"%s: this process has claimed %d names already", item->key,
+			NAMES);
+		goto unlock;
+	}
+	if (claims && name && name->is == AWAITED && name->turn != l->turn)
 		said.flags |= GLK_BROKER_AGAIN;
-	if (!err && (say(l, kind, &said, sizeof(said), fd) || hear_answer(l, frame)))
-		err = 1;
-	note_name(l, kind, item, frame, err);
+	err = !asks || say(l, kind, &said, sizeof(said), fd) || hear_answer(l, frame);
+	note_name(l, kind, item, frame, asks, err);
 	if (err)
 		err = glk_error(-EAGAIN, GLAKE_ERROR_AGAIN,
 			"the broker at %s is away: %s", l->path, l->why);
+unlock:
 	glk_unlock(&l->lock);
 	if (err)
 		return err;
@@ -895,8 +937,6 @@ void glk_lessee_free(struct glk_lessee *l)
 	close_marked(&l->conn, &l->conn_mark);
 	close_marked(&l->bell, &l->bell_mark);
 	close_marked(&l->wake, &l->wake_mark);
-	while (l->names)
-		drop_name(&l->names);
 	while (l->shared) {
 		struct glk_shared *s = l->shared;
 

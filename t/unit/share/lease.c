@@ -40,6 +40,11 @@ struct line {
 		.hears = GLK_BROKER_GET, .says = GLK_BROKER_REFUSED, .err = (why),       \
 		.key = (what), .flags = (how)                                            \
 	}
+#define GIVEN_UP(what)                                                                   \
+	{                                                                                \
+		.hears = GLK_BROKER_END, .says = GLK_BROKER_DONE, .key = (what),         \
+		.flags = GLK_BROKER_CLAIM                                                \
+	}
 #define HELLO                                                                            \
 	{                                                                                \
 		.hears = GLK_BROKER_HELLO, .says = GLK_BROKER_WELCOME                    \
@@ -231,19 +236,27 @@ static void test_away(void)
 	end(0);
 }
 
-static int get(const char *key, uint32_t flags)
+static int ask_for(const char *key, uint32_t flags)
 {
 	struct glk_broker_item item = {.flags = flags};
 	struct glk_wire_frame *frame = malloc(sizeof(*frame));
 	int err;
 
 	snprintf(item.key, sizeof(item.key), "%s", key);
-	do
-		err = glk_lessee_item(lessee, GLK_BROKER_GET, &item, NULL, frame);
-	while (err == -EAGAIN && strstr(rig_error().text, "is away"));
+	err = glk_lessee_item(lessee, GLK_BROKER_GET, &item, NULL, frame);
 	if (!err)
 		glk_wire_frame_close(frame);
 	free(frame);
+	return err;
+}
+
+static int get(const char *key, uint32_t flags)
+{
+	int err;
+
+	do
+		err = ask_for(key, flags);
+	while (err == -EAGAIN && strstr(rig_error().text, "is away"));
 	return err;
 }
 
@@ -258,13 +271,19 @@ static void test_claims(void)
 	static const struct line lines[] = {HELLO,
 		REFUSED("mine", -ENOENT, GLK_BROKER_CLAIM),
 		REFUSED("theirs", -EAGAIN, GLK_BROKER_CLAIM), {0}, HELLO,
-		REFUSED("mine", -ENOENT, GLK_BROKER_CLAIM),
+		REFUSED("mine", -ENOENT, GLK_BROKER_CLAIM), GIVEN_UP("theirs"),
 		REFUSED("theirs", -EAGAIN, GLK_BROKER_CLAIM | GLK_BROKER_AGAIN),
 		REFUSED("theirs", -ENOENT, GLK_BROKER_CLAIM | GLK_BROKER_AGAIN), {0},
-		HELLO, REFUSED("theirs", -EAGAIN, GLK_BROKER_CLAIM),
-		REFUSED("mine", -ENOENT, GLK_BROKER_CLAIM),
-		REFUSED("other", -ENOENT, GLK_BROKER_CLAIM), {.hears = GLK_BROKER_BYE},
-		{0}, {0}};
+		HELLO, REFUSED("mine", -ENOENT, GLK_BROKER_CLAIM),
+		REFUSED("theirs", -EAGAIN, GLK_BROKER_CLAIM), GIVEN_UP("other"),
+		REFUSED("other", -ENOENT, GLK_BROKER_CLAIM), {0}, HELLO,
+		{.hears = GLK_BROKER_GET,
+			.says = GLK_BROKER_FOUND,
+			.key = "mine",
+			.flags = GLK_BROKER_CLAIM},
+		GIVEN_UP("mine"), REFUSED("other", -ENOENT, GLK_BROKER_CLAIM),
+		GIVEN_UP("last"), REFUSED("last", -ENOENT, GLK_BROKER_CLAIM),
+		{.hears = GLK_BROKER_BYE}, {0}, {0}};
 	pid_t pid = open_all(lines, NULL);
 
 	begin();
@@ -275,6 +294,92 @@ static void test_claims(void)
 	tap_expect_log(1);
 	is_int(claim("other"), -ENOENT,
 		"a claim that another one has by then is told of, and forgotten");
+	has_str(tap.last_log,
+		"theirs is not for this process to publish any more: by the list",
+		"in the broker's words");
+	tap_expect_log(1);
+	is_int(claim("last"), -ENOENT, "and so is one that was published");
+	has_str(tap.last_log, "another process has published mine meanwhile",
+		"which is said of it");
+	end(pid);
+}
+
+/* A claim of which the answer was lost is given back: nobody knows here that he is to load it. */
+static void test_lost(void)
+{
+	static const struct line lines[] = {HELLO,
+		{.hears = GLK_BROKER_GET, .key = "lost", .flags = GLK_BROKER_CLAIM}, {0},
+		HELLO, GIVEN_UP("lost"), REFUSED("next", -ENOENT, GLK_BROKER_CLAIM),
+		REFUSED("lost", -ENOENT, GLK_BROKER_CLAIM), {.hears = GLK_BROKER_BYE},
+		{0}, {0}};
+	pid_t pid = open_all(lines, NULL);
+
+	begin();
+	is_int(ask_for("lost", GLK_BROKER_CLAIM), -EAGAIN, "an answer does not come");
+	is_int(claim("next"), -ENOENT, "what it may have said is undone");
+	is_int(claim("lost"), -ENOENT, "before the name is asked for again");
+	end(pid);
+}
+
+#define NAMES 4096
+
+/* A line that is heard of each of many names, between a beginning and an end. */
+static pid_t open_many(int names, int err, const struct line *then, char (*ret_key)[16])
+{
+	struct line *lines = calloc((size_t)names + 16, sizeof(*lines));
+	pid_t pid;
+
+	lines[0] = (struct line)HELLO;
+	for (int i = 0; i < names; i++) {
+		snprintf(ret_key[i], sizeof(ret_key[i]), "name %d", i);
+		lines[i + 1] = (struct line)REFUSED(ret_key[i], err, GLK_BROKER_CLAIM);
+	}
+	for (int i = 0; then[i].hears || then[i].says || then[i + 1].hears; i++)
+		lines[names + 1 + i] = then[i];
+	pid = open_all(lines, NULL);
+	free(lines);
+	return pid;
+}
+
+/* Whoever waits for more names than there can be at a broker forgets the oldest. */
+static void test_many(void)
+{
+	static const struct line then[] = {{0}, HELLO, GIVEN_UP("name 1"),
+		REFUSED("name 1", -EAGAIN, GLK_BROKER_CLAIM | GLK_BROKER_AGAIN),
+		REFUSED("name 0", -EAGAIN, GLK_BROKER_CLAIM), {.hears = GLK_BROKER_BYE},
+		{0}, {0}};
+	static char key[NAMES + 1][16];
+	pid_t pid = open_many(NAMES + 1, -EAGAIN, then, key);
+	int wrong = 0;
+
+	begin();
+	for (int i = 0; i <= NAMES; i++)
+		wrong += claim(key[i]) != -EAGAIN;
+	is_int(wrong, 0, "more names are awaited than there can be");
+	is_int(claim(key[1]), -EAGAIN, "the next broker hears of what is remembered");
+	is_int(claim(key[0]), -EAGAIN, "and not of the first");
+	end(pid);
+}
+
+/* Whoever has claimed as many is refused one more, and may have it when he has given one up. */
+static void test_all_claimed(void)
+{
+	static const struct line then[] = {
+		{.hears = GLK_BROKER_END, .says = GLK_BROKER_DONE, .key = "name 7"},
+		REFUSED("more", -ENOENT, GLK_BROKER_CLAIM), {.hears = GLK_BROKER_BYE},
+		{0}, {0}};
+	static char key[NAMES][16];
+	pid_t pid = open_many(NAMES, -ENOENT, then, key);
+	int wrong = 0;
+
+	begin();
+	for (int i = 0; i < NAMES; i++)
+		wrong += claim(key[i]) != -ENOENT;
+	is_int(wrong, 0, "as many names are claimed as can be");
+	is_int(claim("more"), -ENOSPC, "one more is refused");
+	has_str(rig_error().text, "claimed 4096 names", "with the number");
+	is_int(glk_publish_not(lessee, 0, "name 7"), 0, "one is given up");
+	is_int(claim("more"), -ENOENT, "and another one claimed");
 	end(pid);
 }
 
@@ -284,7 +389,7 @@ static void test_found(void)
 	static const struct line lines[] = {HELLO,
 		REFUSED("theirs", -EAGAIN, GLK_BROKER_CLAIM),
 		{.hears = GLK_BROKER_GET, .says = GLK_BROKER_FOUND, .key = "theirs"}, {0},
-		HELLO, REFUSED("theirs", -ENOENT, GLK_BROKER_CLAIM),
+		HELLO, GIVEN_UP("theirs"), REFUSED("theirs", -ENOENT, GLK_BROKER_CLAIM),
 		{.hears = GLK_BROKER_BYE}, {0}, {0}};
 	pid_t pid = open_all(lines, NULL);
 
@@ -305,6 +410,9 @@ int main(void)
 	test_away();
 	test_claims();
 	test_found();
+	test_lost();
+	test_many();
+	test_all_claimed();
 	rmdir(folder);
 	return tap_done();
 }
