@@ -16,6 +16,8 @@
  *		(glake_quota_pass). A page that another thread is just making or giving back may be missing from it
  *		until the next time
  * Alone	a process that cannot have the file keeps to the limit by itself, and says so once
+ * Removed	whoever has the file mapped goes on with it, and nobody is swept from it; who comes later makes another
+ *		one, with the same limit. A question or a refusal finds that out, and says so once
  */
 #include "share/share.h"
 
@@ -78,6 +80,7 @@ static struct {
 	struct page *page;
 	unsigned entry, users, forks;
 	bool alone, read; /* the configuration was */
+	bool removed;	  /* the file is, or another one is there */
 	dev_t dev;
 	ino_t ino;
 	struct glk_quota_rules rules;
@@ -137,14 +140,37 @@ static bool lock_table(int fd)
 	return false;
 }
 
+static unsigned processes(void)
+{
+	uint32_t entries = glk_load_relaxed(&own.page->entries);
+	unsigned count = 0;
+
+	for (uint32_t i = 0; i < entries && i < ENTRIES; i++)
+		count += glk_load_relaxed(&own.page->pid[i]) != 0;
+	return count;
+}
+
+/* Once. */
+static void note_removed(bool is, const char *why)
+{
+	if (is && !own.removed)
+		glk_warn(
+			"the file of the quota is gone (%s): the processes that have it, %u, go on together, "
+			"and those to come count anew",
+			why, processes());
+	own.removed |= is;
+}
+
 /* A description of the file of its own; -1: it cannot be had, or is another one by now. */
 static int open_file(bool first, char *why)
 {
 	char name[sizeof(own.rules.name) + 8];
 	struct stat s;
-	int fd, room;
+	int fd, room, err = glk_wire_room_open(first, &room, why);
 
-	if (glk_wire_room_open(first, &room, why))
+	if (err && !first)
+		note_removed(err == -ENOENT, why);
+	if (err)
 		return -1;
 	snprintf(name, sizeof(name), *own.rules.name ? "quota-%s" : "quota%s",
 		own.rules.name);
@@ -152,12 +178,15 @@ static int open_file(bool first, char *why)
 		0600);
 	close(room);
 	if (fd < 0 || fstat(fd, &s)) {
-		snprintf(why, GLK_WIRE_WHY_MAX, "%s: %s", name, strerror(errno));
+		err = errno;
+		snprintf(why, GLK_WIRE_WHY_MAX, "%s: %s", name, strerror(err));
+		note_removed(!first && fd < 0 && err == ENOENT, why);
 	} else if (!S_ISREG(s.st_mode) || s.st_uid != geteuid() || s.st_mode & 077) {
 		snprintf(why, GLK_WIRE_WHY_MAX, "%s is another user's, or open to others",
 			name);
 	} else if (!first && (s.st_dev != own.dev || s.st_ino != own.ino)) {
 		snprintf(why, GLK_WIRE_WHY_MAX, "%s is another one by now", name);
+		note_removed(true, why);
 	} else {
 		own.dev = s.st_dev;
 		own.ino = s.st_ino;
@@ -250,7 +279,7 @@ static bool attach_file(char *why)
 static void forget(void)
 {
 	own.page = NULL;
-	own.alone = false;
+	own.alone = own.removed = false;
 	for (int g = 0; g < GPUS; g++)
 		own.gpu[g].known = false;
 }
@@ -297,22 +326,18 @@ static void sweep(void)
 {
 	uint32_t entries = glk_load_relaxed(&own.page->entries);
 	char why[GLK_WIRE_WHY_MAX];
-	int fd = -1;
+	int fd = own.alone || own.removed ? -1 : open_file(false, why);
 
-	for (unsigned i = 0; i < entries && i < ENTRIES && !own.alone; i++) {
-		if (i == own.entry || !glk_load_relaxed(&own.page->pid[i]))
-			continue;
-		if (fd < 0)
-			fd = open_file(false, why);
-		if (fd < 0)
-			return;
-		if (!lock_byte(fd, i, true))
+	if (fd < 0)
+		return;
+	for (unsigned i = 0; i < entries && i < ENTRIES; i++) {
+		if (i == own.entry || !glk_load_relaxed(&own.page->pid[i]) ||
+			!lock_byte(fd, i, true))
 			continue;
 		clear_entry(i);
 		lock_byte(fd, i, false);
 	}
-	if (fd >= 0)
-		close(fd);
+	close(fd);
 }
 
 /* The row of a GPU; GPUS: there are too many. */
@@ -515,7 +540,6 @@ static uint64_t room(const struct glk_quota *quota)
 
 static void fill(struct gpu *g, struct glake_quota *quota)
 {
-	uint32_t entries = glk_load_relaxed(&own.page->entries);
 	uint64_t limit = glk_load_relaxed(&g->limit);
 	struct sum *s = mine(g);
 
@@ -525,8 +549,7 @@ static void fill(struct gpu *g, struct glake_quota *quota)
 	quota->beside = glk_load_relaxed(&s->beside);
 	quota->alone = own.alone;
 	quota->measured = glk_load_relaxed(&g->measured);
-	for (uint32_t i = 0; i < entries && i < ENTRIES; i++)
-		quota->processes += glk_load_relaxed(&own.page->pid[i]) != 0;
+	quota->processes = processes();
 }
 
 static void tell(struct glk_quota *of, char *text, size_t size)

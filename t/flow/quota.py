@@ -136,6 +136,30 @@ def together():
         four.end()
 
 
+def removed():
+    """The file goes while processes have it: they go on together, and who comes later counts anew."""
+    with Folder() as folder:
+        one, two = (Process(folder, "share.quota=512MiB") for _ in range(2))
+        one.do("alloc 300")
+        os.unlink(os.path.join(folder.path, "glake", "quota"))
+        equal(two.figures("used", "processes", "alone"), (300, 2, 0), "those who are there go on together")
+        has(two.do("alloc 300"), "refused -12", "and keep to the limit")
+        equal(two.do("alloc 212"), "0", "with what is left of it")
+        three = Process(folder, "share.quota=512MiB")
+        equal(three.figures("used", "processes", "alone"), (0, 1, 0), "who comes later counts anew")
+        equal(three.do("alloc 500"), "0", "with all of the limit")
+        equal(one.figures("used", "processes"), (512, 2), "which the others do not see")
+        two.run.kill()
+        two.run.wait()
+        has(one.do("alloc 100"), "refused -12", "one that is killed is counted until all of them have ended")
+        four = Process(folder, "share.quota=512MiB")
+        equal(four.figures("used", "processes"), (500, 2), "those who came later count together")
+        equal(four.end() + three.end(), "closed 0" * 2, "without a word")
+        said = one.end()
+        equal(said.count("the file of the quota is gone"), 1, "the others say it once")
+        has(said, "the processes that have it, 2, go on together", "and how many they are")
+
+
 def beside():
     with Folder() as folder:
         one = Process(folder, "share.quota=512MiB")
@@ -246,6 +270,7 @@ def walls():
 start()
 alone()
 together()
+removed()
 beside()
 limits()
 refused()
