@@ -134,7 +134,8 @@ GLAKE_EXPORT int glake_seal(struct glake *ctx, void *ptr, struct CUstream_st *st
  * Gives what was attached a page of this process, with the contents, at the same address, to be read and written. It is
  * called where nothing uses it but work of `stream`, which is waited for: no other stream, and no graph that names it
  * is replayed meanwhile. From then on it is an import, which glake_import_end takes down. A block that glake_seal has sealed
- * gets pages of its own for those that are shared, 128 MiB at a time, and may be written again.
+ * gets pages of its own for those that are shared, 128 MiB at a time, and may be written again. It keeps those that
+ * nobody shares any more, whatever else used them having finished.
  *
  * Returns 0, or -EINVAL (nothing is attached there, and no block is sealed: NOT_MINE, INVAL; no stream of that GPU: INVAL),
  * -EBUSY (CAPTURE: the stream captures a graph; BUSY: the block is away, or other processes have pages of it), -ENOMEM

@@ -13,8 +13,9 @@
  * Blocks that were sealed before are read and get mappings more, but nothing that lies at their addresses changes, so
  * that kernels may go on reading them. What leaves another way than by its own decommit or free is nothing.
  *
- * Unsealed, a block has pages of its own again: a block beside it holds the pages while it changes, and their contents
- * are copied from there.
+ * Unsealed, a block has pages of its own again: a block beside it holds those that others have as well while it changes,
+ * and their contents are copied from there. A page that nobody else has any more stays, once its other mappings have
+ * gone, which could only be read.
  */
 #include "base/error.h"
 #include "cache/away.h"
@@ -482,6 +483,39 @@ struct unseal {
 	uint64_t beside; /* a block that has the pages meanwhile */
 };
 
+/* Whether nobody else has the page of a sealed slot, here or away, nor any mapping of it, or not any more. */
+static bool is_last(struct dedup *d, uint32_t slot)
+{
+	struct glk_limbo limbo = GLK_LIMBO(&d->cache->streams);
+	struct glk_map *map = &d->arena->map;
+	const struct glk_page *page = glk_map_page(map, map->page[slot]);
+
+	while (page->sealers == 1 && !page->kept_as && page->aliases > 1) {
+		uint32_t other =
+			page->first_alias == slot ? map->alias[slot] : page->first_alias;
+		struct glk_limbo_run run = {GLK_NO_SLOT, 0};
+
+		if (glk_is_claimed(map, other, other) ||
+			glk_limbo_detach(&limbo, map, other, other, &run))
+			return false;
+		/* what the driver keeps of it is out of use */
+		glk_limbo_finish(&limbo, map, &run);
+	}
+	return page->sealers == 1 && !page->kept_as;
+}
+
+/* Such a run may be written where it lies. */
+static int keep_run(struct dedup *d, uint32_t first, uint32_t last)
+{
+	int err = glk_mapping_open(&d->arena->map, first, last);
+
+	if (err)
+		return err;
+	glk_seal_end(&d->arena->map, first, last);
+	glk_part_at(d->cache, d->e)->sealed -= last - first + 1;
+	return 0;
+}
+
 static int own_run(struct unseal *u, struct glk_extent *t, uint32_t slot, uint32_t count)
 {
 	struct dedup *d = &u->d;
@@ -532,12 +566,17 @@ static int own(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 		return -EBUSY;
 	u->d.on = on;
 	for (uint32_t slot = all.first, end; slot <= all.last && !err; slot = end) {
+		bool stays;
+
 		end = slot + 1;
 		if (!glk_is_sealed(map, slot))
 			continue;
-		while (end <= all.last && end - slot < BATCH && glk_is_sealed(map, end))
+		stays = is_last(&u->d, slot);
+		while (end <= all.last && end - slot < BATCH && glk_is_sealed(map, end) &&
+			is_last(&u->d, end) == stays)
 			end++;
-		err = own_run(u, t, slot, end - slot);
+		err = stays ? keep_run(&u->d, slot, end - 1)
+			    : own_run(u, t, slot, end - slot);
 		glk_plan_step(arena->gpu);
 	}
 	glk_away_mark(arena->gpu, e, on);

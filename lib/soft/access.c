@@ -67,6 +67,7 @@ static struct glk_mapping change_apply(
 
 	now.readers = (now.readers & ~change->gpus) | change->readers;
 	now.writers = (now.writers & ~change->gpus) | change->writers;
+	now.promised &= !change->writers;
 	if (change->host) {
 		now.host_read = change->host_read;
 		now.host_write = change->host_write;

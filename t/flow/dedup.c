@@ -146,6 +146,53 @@ static void test_blocks(void)
 	flow_close(ctx, 0);
 }
 
+static uint64_t copies(void)
+{
+	struct glake_driver_stats stats = {.sz = sizeof(stats)};
+
+	glake_driver_stats_get(ctx, &stats);
+	return stats.calls[GLAKE_CALL_COPY];
+}
+
+/* What two had, and one of them has left, is the other's to write where it lies, with no memory more. */
+static void test_last(void)
+{
+	for (int goes = 0; goes < 2; goes++) {
+		struct copy one, two, *stays = goes ? &one : &two;
+		uint64_t before;
+
+		ctx = flow_open(NULL);
+		one = make("abcdefgh");
+		two = make("abxdefgh");
+		seal(&one, 0);
+		seal(&two, 0);
+		is_int(glake_free(ctx, goes ? two.ptr : one.ptr, NULL), 0,
+			goes ? "who came last goes" : "whose pages they were goes");
+		glake_trim(ctx, 0, 0, NULL);
+		is_int(glake_budget_set(ctx, 0, flow_stats(ctx, 0).reserved), 0,
+			"there is no more memory");
+		before = copies();
+		is_int(glake_unseal(ctx, stays->ptr, NULL), 0,
+			"the other one is unsealed");
+		is_int((int64_t)(copies() - before), 0, "and nothing is copied");
+		is_int(live(), 8, "as much is live");
+		is_int(shared(), 0, "and nothing shared");
+		ok(right(stays), "every word is there");
+		is_int(glake_soft_fill(ctx, NULL, stays->ptr, 7, PAGES * PAGE / 4), 0,
+			"to be written by the GPU");
+		for (int i = 0; i < PAGES; i++) {
+			fill(stays->ptr + (size_t)i * PAGE, 'k' + i % 4);
+			stays->kind[i] = 'k' + i % 4;
+		}
+		ok(right(stays), "and by the host");
+		is_int((int64_t)seal(stays, 0).saved, 4 * (int64_t)PAGE,
+			"sealed again, equal pages exist once");
+		is_int(glake_free(ctx, stays->ptr, NULL), 0, "it goes");
+		is_int(live(), 0, "nothing is live");
+		flow_close(ctx, 0);
+	}
+}
+
 /* One block: equal pages of its own, and ranges of it that go. */
 static void test_one(void)
 {
@@ -375,6 +422,7 @@ int main(void)
 {
 	tap_plan_later();
 	test_blocks();
+	test_last();
 	test_one();
 	test_shared_before();
 	test_random();

@@ -256,6 +256,19 @@ int glk_mapping_make_sealed(
 	return err ? err : make(map, slot, pages, count, GLK_ACCESS_READ);
 }
 
+int glk_mapping_open(const struct glk_map *map, uint32_t first, uint32_t last)
+{
+	struct glk_grants grants = glk_map_grants(map, GLK_ACCESS_WRITE);
+	struct glk_drv *drv = map->pool->drv;
+	int err;
+
+	glk_map_pause(map);
+	err = drv->ops->set_access(drv, glk_slot_addr(map, first),
+		(size_t)(last - first + 1) << map->shift, grants.of, grants.count);
+	glk_map_resume(map);
+	return err;
+}
+
 int glk_mapping_unmap(const struct glk_map *map, uint64_t addr, uint32_t slots)
 {
 	struct glk_drv *drv = map->pool->drv;

@@ -89,6 +89,8 @@ int glk_mapping_make_runs(struct glk_map *map, const struct glk_stretch *runs,
 /* The same for pages that are sealed, which may only be read there. -ENOMEM from GLK_SEALERS_MAX mappings on. */
 int glk_mapping_make_sealed(
 	struct glk_map *map, uint32_t slot, const uint32_t *pages, uint32_t count);
+/* A run of them may be written as well. Gives the lock up meanwhile. 0 or the driver's error. */
+int glk_mapping_open(const struct glk_map *map, uint32_t first, uint32_t last);
 
 /*
  * How mappings go: those of a run, which begins and ends with whole ones, none of them in use.

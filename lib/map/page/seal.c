@@ -41,6 +41,18 @@ void glk_seal_enter(struct glk_map *map, uint32_t first, uint32_t last)
 	count_ends(map, first, last, 1);
 }
 
+void glk_seal_end(struct glk_map *map, uint32_t first, uint32_t last)
+{
+	for (uint32_t slot = first; slot <= last; slot++) {
+		struct glk_page *page = glk_map_page(map, map->page[slot]);
+
+		page->sealed = false;
+		page->sealers = 0;
+		page->in_use = slot;
+	}
+	glk_bits_clear(map->sealed, first, last);
+}
+
 void glk_seal_push(struct glk_map *map, uint32_t id)
 {
 	struct glk_space *space = map->space;

@@ -11,6 +11,7 @@
  *	OWNED, in use -- begin --> sealed, `sealers` blocks on it -- the last leaves --> waits in the space
  *	                             ^  enter        leave  |
  *	                             +----------------------+
+ *	sealed, one block on it, no other mapping -- end --> OWNED, in use
  *
  * A page that waits is idle for nobody, since what is left of its mappings could only be read: all of them go once
  * the work that used them has finished (glk_limbo_reap() in stream/limbo.c), and it is free as others are.
@@ -30,6 +31,8 @@ void glk_seal_begin(struct glk_map *map, struct glk_mapping m);
 void glk_seal_enter(struct glk_map *map, uint32_t first, uint32_t last);
 void glk_seal_leave(
 	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use);
+/* A block that is the only one on a run of pages of one slot, each with no other mapping, may write them from now on. */
+void glk_seal_end(struct glk_map *map, uint32_t first, uint32_t last);
 /* The next page that waits, which is the caller's; 0: none does. And it waits again, as the last. */
 uint32_t glk_seal_pop(struct glk_map *map);
 void glk_seal_push(struct glk_map *map, uint32_t page);
