@@ -97,6 +97,14 @@ int main(void)
 	is_int((int64_t)s.saved, (int64_t)SIZE, "and saved");
 	is_int(glake_free(ctx, a, NULL), 0, "the base goes");
 	is_int((int64_t)pass(b, false, true), 0, "each word of the other is right");
+	one = free_bytes();
+	begin = now_s();
+	is_int(glake_unseal(ctx, b, NULL), 0, "which has its pages for itself");
+	tap_note("%.1f ms", (now_s() - begin) * 1e3);
+	is_int((int64_t)free_bytes(), (int64_t)one, "in no memory more");
+	is_int((int64_t)pass(b, false, true), 0, "each word of it is right");
+	pass(b, true, false);
+	is_int((int64_t)pass(b, true, true), 0, "and it is written again");
 	glake_free(ctx, b, NULL);
 	ok(!glake_close(ctx, &leaked) && !leaked, "nothing is left");
 	return tap_done();
