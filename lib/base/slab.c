@@ -25,6 +25,16 @@
 #define TOLD				      0
 #endif
 
+/*
+ * A region that the system did not take back, since it lies in one map with others and a process without a map to
+ * spare cannot have that cut. It goes with a later one.
+ */
+struct left {
+	struct left *next;
+	size_t bytes;
+};
+
+static glk_atomic(struct left *) region_left;
 static glk_atomic(uint64_t) region_bytes;
 static glk_atomic(uint32_t) region_fail;
 
@@ -66,15 +76,36 @@ void *glk_region_new(size_t size)
 	return p;
 }
 
+static void give_back(void *region, size_t bytes)
+{
+	struct left *l = region;
+
+	if (!munmap(region, bytes))
+		return;
+	madvise(region, bytes, MADV_DONTNEED);
+	l->bytes = bytes;
+	l->next = glk_load_relaxed(&region_left);
+	/* pairs with: the exchange of who takes them all */
+	while (!glk_cas_weak_release(&region_left, &l->next, l))
+		;
+}
+
 void glk_region_free(void *region, size_t size)
 {
+	struct left *l, *next;
 	size_t whole;
 
 	if (!region)
 		return;
 	whole = region_round(size);
 	ASAN_UNPOISON_MEMORY_REGION((char *)region + size, whole + BEHIND - size);
-	munmap(region, whole + BEHIND);
+	give_back(region, whole + BEHIND);
+	/* pairs with: the release of who leaves one */
+	l = glk_load_relaxed(&region_left) ? glk_xchg_acq_rel(&region_left, NULL) : NULL;
+	for (; l; l = next) {
+		next = l->next;
+		give_back(l, l->bytes);
+	}
 	glk_sub_relaxed(&region_bytes, whole);
 }
 
