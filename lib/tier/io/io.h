@@ -67,6 +67,7 @@ struct glk_io_gpu {
 	bool off;	 /* the driver has refused something */
 	bool measured;	 /* its links are */
 	bool due;	 /* but not yet the one to other GPUs */
+	void *probe;	 /* locked memory of the host to measure with; NULL: none */
 	struct glk_io_ring ring[GLK_IO_WAYS];
 	struct CUstream_st
 		*hop[GLK_IO_WAYS][GLK_IO_GPUS]; /* to and from the staging of others */
@@ -103,8 +104,6 @@ struct glk_io {
 	char uuid[GLK_IO_GPUS]
 		 [sizeof(((struct glake_device *)0)->uuid)]; /* "": not asked for yet */
 	bool known;					     /* which links there are */
-	void *probe; /* locked memory of the host to measure with; NULL: none yet */
-	int prober;  /* the GPU that it is locked for */
 	struct glk_io_gpu *gpu;
 	struct glk_plan_link *groups; /* one each way for each group of GPUs */
 	struct glk_plan_link across[GLK_IO_WAYS]; /* between NUMA nodes of the host */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * What links carry is measured once, by some copies between staging memory and locked memory of the
- * host, and from there to 2 MiB of the target, which are given back. Not the program's memory: nothing of
+ * host near the link, and from there to 2 MiB of the target, which are given back. Not the program's memory: nothing of
  * it may be touched before its time.
  */
 #include "tier/io/link.h"
@@ -46,32 +46,45 @@ static double measure(struct glk_io *io, const struct probe *p)
 	return best < LEAST ? 0 : best;
 }
 
-static bool probe_ready(struct glk_io *io, int relay)
+/* Of the node of a relay, for all that are near it. NULL: there is none. */
+static void *probe_near(struct glk_io *io, int relay)
 {
-	if (io->probe)
-		return true;
-	io->probe = glk_region_new(PROBE);
-	io->prober = relay;
-	if (io->probe && io->drv->ops->host_lock(io->drv, relay, io->probe, PROBE)) {
-		glk_region_free(io->probe, PROBE);
-		io->probe = NULL;
+	int node = glk_io_node(io, relay);
+	void *probe;
+
+	for (int gpu = 0; gpu < io->gpus; gpu++) {
+		if (io->gpu[gpu].probe && glk_io_node(io, gpu) == node)
+			return io->gpu[gpu].probe;
 	}
-	return io->probe;
+	probe = glk_region_new(PROBE);
+	/* where the node cannot be chosen it lies where it falls */
+	if (probe)
+		glk_numa_prefer(probe, PROBE, node);
+	if (probe && io->drv->ops->host_lock(io->drv, relay, probe, PROBE)) {
+		glk_region_free(probe, PROBE);
+		probe = NULL;
+	}
+	io->gpu[relay].probe = probe;
+	return probe;
 }
 
 void glk_link_probe_end(struct glk_io *io)
 {
-	if (!io->probe)
-		return;
-	io->drv->ops->host_unlock(io->drv, io->prober, io->probe);
-	glk_region_free(io->probe, PROBE);
-	io->probe = NULL;
+	for (int gpu = 0; io->gpu && gpu < io->gpus; gpu++) {
+		struct glk_io_gpu *g = &io->gpu[gpu];
+
+		if (!g->probe)
+			continue;
+		io->drv->ops->host_unlock(io->drv, gpu, g->probe);
+		glk_region_free(g->probe, PROBE);
+		g->probe = NULL;
+	}
 }
 
-static bool measure_host(struct glk_io *io, int relay, int turn)
+static bool measure_host(struct glk_io *io, int relay, void *probe, int turn)
 {
 	struct glk_io_gpu *g = &io->gpu[relay];
-	uint64_t host = (uint64_t)(uintptr_t)io->probe;
+	uint64_t host = (uint64_t)(uintptr_t)probe;
 	bool down = turn == GLK_IO_DOWN;
 	struct probe p = {.dst = down ? g->ring[turn].base : host,
 		.src = down ? host : g->ring[turn].base,
@@ -90,13 +103,14 @@ static bool measure_host(struct glk_io *io, int relay, int turn)
 static bool measure_hosts(struct glk_io *io, int relay, int target)
 {
 	struct glk_io_gpu *r = &io->gpu[relay], *t = &io->gpu[target];
+	void *probe = probe_near(io, relay);
 
 	/* once, before the first piece: later a hop may read the slots that this writes */
 	r->measured = true;
-	if (!probe_ready(io, relay))
+	if (!probe)
 		return true;
 	for (int turn = 0; turn < GLK_IO_WAYS; turn++)
-		if (!measure_host(io, relay, turn))
+		if (!measure_host(io, relay, probe, turn))
 			return false;
 	r->due = true;
 	if (!t->measured)

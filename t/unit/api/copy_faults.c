@@ -64,7 +64,7 @@ static void measured_never(void)
 	glk_fault_set(drv, "off");
 	is_int(glake_copy(ctx, gpu + MIB, host + MIB, MIB, stream, 0, NULL), 0,
 		"and more, where it could be by now");
-	ok(!context->io.probe && !context->io.gpu[1].off, "which is not done");
+	ok(!context->io.gpu[1].probe && !context->io.gpu[1].off, "which is not done");
 	glk_soft_hold(drv, 0, hop, false);
 	ok(!sync_stream() && !memcmp(gpu, host, 2 * MIB), "all bytes arrive");
 	end();

@@ -64,6 +64,24 @@ static void measured(double round, double to_host, double peer)
 	end();
 }
 
+/* Near each link, by memory that is there once for each node. */
+static void near(void)
+{
+	static const char *const settings[] = {MANY, "io.lend=1-3", "soft.nodes=2", NULL};
+	const struct glk_io_gpu *g;
+
+	tick = 1e5;
+	begin(settings);
+	g = context->io.gpu;
+	context->io.now = ticking;
+	glk_fault_set(context->drv, "link_get:from=1:err=EOPNOTSUPP");
+	ok(round_trip(3 * MIB), "links near two nodes are measured");
+	ok(g[1].probe && g[2].probe && g[1].probe != g[2].probe,
+		"each by memory of its node");
+	ok(!g[3].probe && g[3].measured, "which those of one node share");
+	end();
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -75,5 +93,6 @@ int main(void)
 	measured(2e7, HOST_BYTES / 2e7, PEER_BYTES / 2e7);
 	/* those that seem to carry nothing were in use, and carry what was thought */
 	measured(1e9, GUESS_HOST, GUESS_PEER);
+	near();
 	return tap_done();
 }
