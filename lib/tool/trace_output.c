@@ -36,17 +36,45 @@ static void on_end(int number)
 	raise(number); /* which ends it now */
 }
 
-static void mind_signals(const char *part)
+static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+
+static void mind_signals(void)
 {
-	static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
 	const struct sigaction action = {
 		.sa_handler = on_end, .sa_flags = (int)SA_RESETHAND | SA_NODEFER};
 	struct sigaction before;
 
-	glk_store_relaxed(&unfinished, part);
 	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
 		if (!sigaction(ends[i], NULL, &before) && before.sa_handler == SIG_DFL)
 			sigaction(ends[i], &action, NULL);
+}
+
+/* A file with a name of its own. From the moment that there is one it goes when the process is told to end. */
+static int make_part(char *part)
+{
+	sigset_t held, before;
+	int fd, err;
+
+	sigemptyset(&held);
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+		sigaddset(&held, ends[i]);
+	mind_signals();
+	pthread_sigmask(SIG_BLOCK, &held, &before);
+	fd = mkstemp(part);
+	err = errno;
+	glk_store_relaxed(&unfinished, fd < 0 ? NULL : part);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (fd >= 0)
+		return fd;
+	/* what has that name is none of this one's */
+	*part = 0;
+	return -err;
+}
+
+static void forget_part(const char *part)
+{
+	unlink(part);
+	glk_store_relaxed(&unfinished, NULL);
 }
 
 /* A new file beside the one that it is to become, where that is a regular one. */
@@ -62,16 +90,15 @@ static int open_part(struct trace_output *output, FILE **ret_file)
 	if (snprintf(output->part, sizeof(output->part), "%s.XXXXXX", output->path) >=
 		(int)sizeof(output->part))
 		return -ENAMETOOLONG;
-	mind_signals(output->part);
-	fd = mkstemp(output->part);
+	fd = make_part(output->part);
 	if (fd < 0)
-		return -errno;
+		return fd;
 	set_mode(fd);
 	*ret_file = fdopen(fd, "w");
 	if (*ret_file)
 		return 0;
 	close(fd);
-	unlink(output->part);
+	forget_part(output->part);
 	return -ENOMEM;
 }
 
@@ -126,7 +153,7 @@ int trace_output_close(struct trace_output *output, bool good)
 	if (!err && good && rename(output->part, output->path))
 		err = -errno;
 	if (err || !good)
-		unlink(output->part);
+		forget_part(output->part);
 	glk_store_relaxed(&unfinished, NULL);
 	return err;
 }
