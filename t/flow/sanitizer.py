@@ -7,6 +7,7 @@ and a program that reports itself.
 """
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -50,6 +51,29 @@ def run(folder, *arguments, **more):
                           capture_output=True, text=True, check=False)
 
 
+def ended_by(folder, number):
+    """The status of one that is ended by a signal, and whether its program heard of it."""
+    mark = os.path.join(folder, "heard")
+    with open(os.path.join(folder, "waits.sh"), "w", encoding="utf-8") as file:
+        file.write(f"trap 'echo heard > {mark}; kill $!; exit 9' {number}\nsleep 600 >/dev/null &\necho waits\nwait\n")
+    clean = dict(os.environ, PYTHONPATH=SOURCE, PYTHONDONTWRITEBYTECODE="1", PATH=f"{folder}:/usr/bin:/bin")
+    child = subprocess.Popen([sys.executable, "-S", "-m", "glake.sanitizer", "--x", "sh", os.path.join(folder, "waits.sh")],
+                             env=clean, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while child.stdout.readline().strip() != "waits":
+        pass
+    child.send_signal(number)
+    err = child.communicate(timeout=tap.HUNG)[1]
+    heard = os.path.exists(mark)
+    if heard:
+        os.unlink(mark)
+    return child.returncode, heard, err
+
+
+def killed(folder):
+    """The status of one whose program is killed."""
+    return run(folder, "--x", "sh", "-c", "kill -9 $$").returncode
+
+
 def main():
     tap.start()
     with tempfile.TemporaryDirectory() as folder:
@@ -73,6 +97,9 @@ def main():
         tap.ok(name + "14 (second)" in lines[at] and "Access" in lines[at - 1], "what was freed has them too", lines)
         tap.ok(lines[-1].endswith("of size 7 bytes"), "what nobody knows has none", lines)
         tap.equal(said.stderr, "", "nothing else is said")
+        for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
+            tap.equal(ended_by(folder, number), (9, True, ""), f"{number.name} reaches the program, which ends as it says")
+        tap.equal(killed(folder), 137, "a program that is killed is told as a shell tells it")
         os.unlink(tool)
         said = run(folder, sys.executable, script)
         tap.ok(said.returncode == 1 and ("there is no compute-sanitizer" in said.stderr or os.path.exists("/usr/local/cuda/bin/compute-sanitizer")),

@@ -9,6 +9,7 @@ one that links the library.
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -53,6 +54,24 @@ def more(line, names):
     return f"{nearest[1]}which is of {name}\n" if nearest else f"{access[1]}where a block is, or was, of {name}\n"
 
 
+def foreground():
+    """Whether a key of the terminal reaches the program as it reaches this one."""
+    try:
+        with open("/dev/tty", "rb") as terminal:
+            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    except OSError:
+        return False
+
+
+def pass_on(run):
+    """What would end this process ends the program, whose last lines and status are waited for."""
+    def give(number, _):
+        if number != signal.SIGINT or not foreground():
+            run.send_signal(number)
+    for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
+        signal.signal(number, give)
+
+
 def main(arguments):
     tool = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
     if not arguments:
@@ -63,10 +82,13 @@ def main(arguments):
         names = Names(file.name)
         run = subprocess.Popen([tool, *arguments], env={**os.environ, "GLAKE_GUARD_NVTX": "yes", "GLAKE_GUARD_NAMES": file.name},
                                stdout=subprocess.PIPE, text=True, errors="replace")
+        pass_on(run)
         for line in run.stdout:
             print(line, end="", flush=True)
             print(more(line, names) or "", end="", flush=True)
-        return run.wait()
+        status = run.wait()
+    # as a shell has it
+    return status if status >= 0 else 128 - status
 
 
 if __name__ == "__main__":
