@@ -608,6 +608,7 @@ static int make(struct glk_cache *cache)
 	g->base = glk_guard_stack_base();
 	g->tool = has_tool(cache);
 	glk_lock_init(&g->lock, GLK_RANK_GUARD);
+	pthread_cond_init(&g->heap_made, NULL);
 	glk_lock(&cache->lock);
 	is_first = !glk_guard_ops(cache);
 	if (is_first) {
@@ -619,6 +620,7 @@ static int make(struct glk_cache *cache)
 	glk_unlock(&cache->lock);
 	/* a mode of the context and one of a tag have locks of their own */
 	if (!is_first) {
+		pthread_cond_destroy(&g->heap_made);
 		glk_lock_fini(&g->lock);
 		drop(cache, g);
 	}
@@ -709,8 +711,9 @@ void glk_guard_fini(struct glk_cache *cache)
 	if (g->work.ready)
 		glk_guard_poll(g);
 	glk_guard_work_fini(g);
-	glk_guard_told_fini(g);
 	glk_guard_leave(g, found);
+	glk_guard_told_fini(g);
+	pthread_cond_destroy(&g->heap_made);
 	glk_lock_fini(&g->lock);
 	glk_store_relaxed(&cache->guard, NULL);
 	cache->guarding = NULL;

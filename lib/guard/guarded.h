@@ -104,11 +104,13 @@ struct glk_guard {
 	/* Under the lock from here on. */
 	struct {
 		uint64_t base;
-		void *handle; /* NULL: the tool refuses it */
+		void *handle;	/* NULL: the tool refuses it */
+		uint32_t maker; /* thread that tells the tool of it; 0: it was told */
 	} heaps[GLK_GUARD_HEAPS];
 	uint32_t heap_count;
+	pthread_cond_t heap_made;
 	glk_atomic(int)
-		names; /* descriptor of guard.names; 0: it was not opened, -1: it cannot be */
+		names; /* descriptor of guard.names and 1; 0: it was not opened, -1: it cannot be */
 	struct glk_guard_work work;
 	struct glk_guard_gone gone[GLK_GUARD_GONE];
 	uint64_t freed;	     /* entries so far */

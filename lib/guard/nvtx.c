@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The tool that is attached by NVTX: found and asked once a process, as NVTX's own headers do it. */
+/* The tool that is attached by NVTX: asked once a process, as NVTX's own headers do it. */
 #include "guard/nvtx.h"
 
+#include "base/atomic.h"
 #include "base/log.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +15,10 @@ static struct {
 	intptr_t slots[GLK_NVTX_SLOTS];
 	glk_nvtx_fn fns[GLK_NVTX_MODULES][GLK_NVTX_MOST];
 	glk_nvtx_fn *tables[GLK_NVTX_MODULES][GLK_NVTX_MOST];
-	bool is_there;
+	glk_atomic(int) state;
 } tool;
+
+enum { NOT_ASKED, ASKED, THERE, NOT_THERE };
 
 static int table_of(int module, glk_nvtx_fn ***ret_table, unsigned *ret_size)
 {
@@ -50,7 +52,19 @@ static const void *offer(uint32_t id)
 					  : NULL;
 }
 
-static void find(void)
+/* The loader has a lock of its own, which a constructor holds that opens a context: none is held here. */
+static void *load(void)
+{
+	const char *path = secure_getenv("NVTX_INJECTION64_PATH");
+	void *library = path && *path ? dlopen(path, RTLD_LAZY) : NULL;
+
+	if (path && *path && !library)
+		glk_warn("the tool of NVTX_INJECTION64_PATH cannot be loaded: %s",
+			dlerror());
+	return library;
+}
+
+static bool ask(void *library)
 {
 	struct glk_nvtx_segment segment = {
 		.id = 1, .count = GLK_NVTX_SLOTS, .slots = tool.slots};
@@ -60,37 +74,36 @@ static void find(void)
 		.compatible = GLK_NVTX_COMPATIBLE,
 		.count = 1,
 		.segments = &segment};
-	const char *path = secure_getenv("NVTX_INJECTION64_PATH");
 	int (*begin)(const void *(*table)(uint32_t)) = NULL;
 	int (*extend)(struct glk_nvtx_module *) = NULL;
-	void *library;
 
-	if (!path || !*path)
-		return;
-	library = dlopen(path, RTLD_LAZY);
-	if (!library) {
-		glk_warn("the tool of NVTX_INJECTION64_PATH cannot be loaded: %s",
-			dlerror());
-		return;
-	}
 	*(void **)&begin = dlsym(library, "InitializeInjectionNvtx2");
 	*(void **)&extend = dlsym(library, "InitializeInjectionNvtxExtension");
 	if (begin)
 		begin(offer);
 	/* one that failed has left nothing of use */
-	if (!extend || !extend(&module))
-		return;
-	tool.is_there = tool.slots[GLK_NVTX_HEAP_REGISTER] &&
+	return extend && extend(&module) && tool.slots[GLK_NVTX_HEAP_REGISTER] &&
 		tool.slots[GLK_NVTX_REGIONS_REGISTER] &&
 		tool.slots[GLK_NVTX_REGIONS_UNREGISTER];
 }
 
 bool glk_nvtx_attach(void)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	int state = glk_load_acquire(&tool.state), none = NOT_ASKED;
+	void *library = state == NOT_ASKED ? load() : NULL;
 
-	pthread_once(&once, find);
-	return tool.is_there;
+	if (state == NOT_ASKED && glk_cas_acq_rel(&tool.state, &none, ASKED)) {
+		state = library && ask(library) ? THERE : NOT_THERE;
+		glk_store_release(&tool.state, state); /* pairs with: the acquire above */
+		return state == THERE;
+	}
+	/* the tool itself opens a context, or another thread does meanwhile: nobody waits for a tool */
+	state = glk_load_acquire(&tool.state);
+	if (state == ASKED)
+		glk_warn(
+			"a context was opened while the tool of NVTX_INJECTION64_PATH was "
+			"asked, which is told nothing of it");
+	return state == THERE;
 }
 
 void *glk_nvtx_heap(uint64_t addr, uint64_t size, const char *name)

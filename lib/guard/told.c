@@ -26,24 +26,46 @@ bool glk_guard_tells(const struct glk_guard *g, const struct glk_arena *arena)
 	return g->tool && arena->ops->kind == GLAKE_ARENA_MANAGED;
 }
 
-/* The heap of a range; NULL: it has none, as the tool refuses it, or there are too many. Under the lock of guard. */
-static void *heap_of(struct glk_guard *g, const struct glk_range *range)
+/* The tool is told of the heap of a range. */
+static void *make_heap(struct glk_guard *g, const struct glk_range *range)
 {
 	uint64_t addr, size;
 	char name[48];
-	uint32_t i = 0;
 
+	snprintf(name, sizeof(name), "glake, GPU %d", g->cache->device);
+	/* a tool wants what the driver gave, as a whole */
+	return glk_managed_piece(g->cache, range, &addr, &size)
+		? glk_nvtx_heap(addr, size, name)
+		: NULL;
+}
+
+/* The heap of a range; NULL: it has none, as the tool refuses it, or there are too many. Who needs one that another thread
+ * tells the tool of waits; who is asked for it by the tool itself, as it is told, has none. */
+static void *heap_of(struct glk_guard *g, const struct glk_range *range)
+{
+	uint32_t i = 0, thread = glk_guard_thread();
+	void *handle = NULL;
+
+	glk_lock(&g->lock);
 	while (i < g->heap_count && g->heaps[i].base != range->base)
 		i++;
 	if (i == g->heap_count && i < GLK_GUARD_HEAPS) {
-		snprintf(name, sizeof(name), "glake, GPU %d", g->cache->device);
-		g->heaps[i].base = range->base;
-		/* a tool wants what the driver gave, as a whole */
-		if (glk_managed_piece(g->cache, range, &addr, &size))
-			g->heaps[i].handle = glk_nvtx_heap(addr, size, name);
 		g->heap_count++;
+		g->heaps[i].base = range->base;
+		g->heaps[i].maker = thread;
+		glk_unlock(&g->lock);
+		handle = make_heap(g, range);
+		glk_lock(&g->lock);
+		g->heaps[i].handle = handle;
+		g->heaps[i].maker = 0;
+		pthread_cond_broadcast(&g->heap_made);
+	} else if (i < g->heap_count && g->heaps[i].maker != thread) {
+		while (g->heaps[i].maker)
+			glk_lock_wait(&g->lock, &g->heap_made);
+		handle = g->heaps[i].handle;
 	}
-	return i < g->heap_count ? g->heaps[i].handle : NULL;
+	glk_unlock(&g->lock);
+	return handle;
 }
 
 /* By one write, so that lines of several threads do not mix. */
@@ -51,9 +73,10 @@ static void write_name(
 	struct glk_guard *g, uint64_t addr, uint64_t asked, const char *name)
 {
 	char path[PATH_MAX], line[512];
-	int fd = glk_load_acquire(&g->names), none = 0, length;
+	int held = glk_load_acquire(&g->names), none = 0, fd, length;
 
-	if (!fd && glk_guard_file_name(g->cache->conf->guard_names, path, sizeof(path))) {
+	if (!held &&
+		glk_guard_file_name(g->cache->conf->guard_names, path, sizeof(path))) {
 		fd = open(path,
 			O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY,
 			0600);
@@ -61,21 +84,22 @@ static void write_name(
 			glk_warn("names of blocks cannot be written to %s: %s", path,
 				strerror(errno));
 		/* another thread may have been faster */
-		if (!glk_cas_acq_rel(&g->names, &none, fd < 0 ? -1 : fd)) {
+		held = fd < 0 ? -1 : fd + 1;
+		if (!glk_cas_acq_rel(&g->names, &none, held)) {
 			if (fd >= 0)
 				close(fd);
-			fd = none;
+			held = none;
 		}
 	}
-	if (fd <= 0)
+	if (held <= 0)
 		return;
 	length = snprintf(line, sizeof(line), "0x%" PRIx64 " %" PRIu64 " %.400s\n", addr,
 		asked, name);
 	for (int i = 0; i < length - 1; i++)
 		if ((unsigned char)line[i] < ' ')
 			line[i] = ' ';
-	if (write(fd, line, (size_t)length) != length &&
-		glk_cas_acq_rel(&g->names, &fd, -1)) {
+	if (write(held - 1, line, (size_t)length) != length &&
+		glk_cas_acq_rel(&g->names, &held, -1)) {
 		glk_warn("names of blocks cannot be written: %s", strerror(errno));
 	}
 }
@@ -83,12 +107,9 @@ static void write_name(
 void glk_guard_told(
 	struct glk_guard *g, const struct glk_range *range, uint64_t addr, uint64_t asked)
 {
+	void *heap = heap_of(g, range);
 	char name[64];
-	void *heap;
 
-	glk_lock(&g->lock);
-	heap = heap_of(g, range);
-	glk_unlock(&g->lock);
 	if (!heap)
 		return;
 	glk_nvtx_region(heap, addr, asked);
@@ -114,13 +135,8 @@ static void settle(struct glk_cache *cache)
 
 void glk_guard_untold(struct glk_guard *g, const struct glk_range *range, uint64_t addr)
 {
-	bool knows;
-
 	settle(g->cache);
-	glk_lock(&g->lock);
-	knows = heap_of(g, range) != NULL;
-	glk_unlock(&g->lock);
-	if (knows)
+	if (heap_of(g, range))
 		glk_nvtx_region_end(addr);
 }
 
@@ -130,7 +146,7 @@ void glk_guard_told_fini(struct glk_guard *g)
 		if (g->heaps[--g->heap_count].handle)
 			glk_nvtx_heap_end(g->heaps[g->heap_count].handle);
 	if (glk_load_relaxed(&g->names) > 0)
-		close(glk_load_relaxed(&g->names));
+		close(glk_load_relaxed(&g->names) - 1);
 }
 
 int glk_guard_name(struct glk_cache *cache, uint64_t addr, const char *name)
@@ -146,9 +162,7 @@ int glk_guard_name(struct glk_cache *cache, uint64_t addr, const char *name)
 	if (range && glk_guard_tells(g, glk_arena_of(range)))
 		e = glk_lookup_hold(range, addr);
 	if (e) {
-		glk_lock(&g->lock);
 		told = heap_of(g, range) != NULL;
-		glk_unlock(&g->lock);
 		named = told && glk_nvtx_name(addr, name);
 		if (told)
 			write_name(g, addr, glk_extent_asked(e), name);

@@ -4,6 +4,7 @@
 #include "nvtx_tool.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -221,9 +222,88 @@ static void useless(const char *path, const char *env, const char *what)
 	is_int(flow_wait(pid), 0, what);
 }
 
+static struct glake *called;
+static int calls;
+
+/* What a tool may call when it is told. */
+static void call_back(void)
+{
+	struct glake_described d = {.sz = sizeof(d)};
+	struct glake_checked c = {.sz = sizeof(c)};
+	struct glake *ctx;
+
+	calls++;
+	/* of one that is being closed nothing is answered but that */
+	if (called && glake_describe(called, &d, &d) == -ESTALE)
+		return;
+	if (called && glake_describe(called, &d, &d))
+		calls = -1000;
+	if (called && glake_check(called, &c))
+		calls = -1000;
+	if (!called && (!(ctx = flow_open(NULL)) || glake_close(ctx, NULL)))
+		calls = -1000;
+}
+
+/* In a process of its own. */
+static void calls_back(void)
+{
+	pid_t pid = flow_fork(60);
+
+	if (!pid) {
+		struct nvtx_told *tool;
+		void *p;
+
+		attach();
+		tool = (struct nvtx_told *)(uintptr_t)told;
+		tool->calls = call_back;
+		called = flow_open(NULL);
+		if (calls != 1)
+			_exit(1);
+		p = flow_alloc(called, 1000, NULL);
+		if (calls != 2 || !knows(p, 1000))
+			_exit(2);
+		if (glake_free(called, p, NULL) || region(p))
+			_exit(3);
+		if (glake_close(called, NULL) || calls != 3)
+			_exit(4);
+		_exit(0);
+	}
+	is_int(flow_wait(pid), 0, "a tool may call what tells it");
+}
+
+/* Where the standard input is closed a file has its number. */
+static void names_at_zero(void)
+{
+	pid_t pid = flow_fork(60);
+
+	if (!pid) {
+		char path[] = "/tmp/glake-names-XXXXXX", setting[64], text[4096] = "";
+		int fd = mkstemp(path);
+		struct glake *ctx;
+		void *p;
+
+		attach();
+		snprintf(setting, sizeof(setting), "guard.names=%s", path);
+		ctx = open_with((const char *const[]){setting, NULL});
+		close(0);
+		p = flow_alloc(ctx, 1000, NULL);
+		glake_block_name(ctx, p, "the other");
+		glake_free(ctx, p, NULL);
+		unlink(path);
+		if (read(fd, text, sizeof(text) - 1) < 1 || !strstr(text, "the other"))
+			_exit(1);
+		glake_close(ctx, NULL);
+		/* it is closed with the context */
+		_exit(dup(0) == -1 ? 0 : 2);
+	}
+	is_int(flow_wait(pid), 0, "names are written to a file with the number 0");
+}
+
 int main(void)
 {
 	tap_plan_later();
+	calls_back();
+	names_at_zero();
 	useless("", NULL, "no tool");
 	useless("/nowhere/tool.so", NULL, "one that is not there");
 	useless(NVTX_TOOL, "NVTX_TOOL_REFUSES", "one that fails");

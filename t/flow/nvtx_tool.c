@@ -28,6 +28,8 @@ static void *heap_begins(void *domain, const struct glk_nvtx_heap *h)
 		h->usage != GLK_NVTX_SUB_ALLOCATOR || h->type != GLK_NVTX_ADDRESS ||
 		h->desc_size != sizeof(*h->desc) || h->name_type != GLK_NVTX_ASCII ||
 		nvtx_told.heaps == NVTX_HEAPS);
+	if (nvtx_told.calls)
+		nvtx_told.calls();
 	nvtx_told.heap[nvtx_told.heaps] = *h->desc;
 	return &nvtx_told.heap[nvtx_told.heaps++];
 }
@@ -38,6 +40,8 @@ static void heap_ends(void *domain, void *heap)
 
 	wrong(domain || range < nvtx_told.heap ||
 		range >= nvtx_told.heap + nvtx_told.heaps);
+	if (nvtx_told.calls)
+		nvtx_told.calls();
 	nvtx_told.ended++;
 }
 
@@ -132,6 +136,8 @@ int InitializeInjectionNvtxExtension(struct glk_nvtx_module *module)
 		module->compatible != GLK_NVTX_COMPATIBLE || module->count != 1 ||
 		module->segments->id != 1 || module->segments->count != GLK_NVTX_SLOTS);
 	nvtx_told.began++;
+	if (nvtx_told.calls)
+		nvtx_told.calls();
 	if (getenv("NVTX_TOOL_REFUSES"))
 		return 0;
 	if (getenv("NVTX_TOOL_IDLE"))

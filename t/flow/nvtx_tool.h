@@ -20,6 +20,7 @@ struct nvtx_told {
 		char name[256];
 	} regions[NVTX_MOST];
 	int begun, gone;
+	void (*calls)(void); /* what it calls when it is asked and told of a heap; NULL: nothing */
 };
 
 #endif
