@@ -115,9 +115,11 @@ GLAKE_EXPORT int glake_tag_limit_set(
  *
  * mode		"off", as at first; "canary" or "poison", of which the first bytes behind a block are looked at when it is freed, and by
  *		glake_check(3), and with the second it comes filled; NULL: as it was
- * level	0 to 3, as security.level; -1: as it was
+ * level	0 to 3, as security.level; -1: as it was. After 3 all that goes from that GPU to the host is encrypted, of
+ *		whatever tag
  *
- * Returns 0, or -EINVAL (device, mode, level), -ENOMEM (no memory of the host), -ESTALE (no open tag, or context), -ENODEV (in a forked
+ * Returns 0, or -EINVAL (device, mode, level; 3 where tier.place has blocks on the host), -EOPNOTSUPP (3 without libsodium), -ENOMEM (no
+ * memory of the host, or none that may be locked), -ESTALE (no open tag, or context), -ENODEV (in a forked
  * child). Thread: any. Blocks: briefly. Driver calls: none.
  */
 GLAKE_EXPORT int glake_tag_guard_set(

@@ -169,6 +169,13 @@ static int apply(
 			return glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
 				"tier.place: GPU %d has no memory of the host near it",
 				i);
+	for (int i = 0; i < context->devices; i++)
+		if (id == GLK_CONF_tier_place && host &&
+			glk_load_relaxed(&context->caches[i].encrypts))
+			return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+				"tier.place: nothing lies on the host in place with "
+				"security.level=3, as on GPU %d",
+				i);
 	if (id == GLK_CONF_share_quota && conf->share_quota && !context->has_quota)
 		return glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
 			"share.quota: the context was opened without one, nor with "

@@ -196,6 +196,8 @@ int glake_open(const struct glake_options *options, struct glake **ret_ctx)
 		goto region;
 	if (context->conf.tier_compress == GLK_TIER_COMPRESS_LZ4)
 		err = glk_pack_able();
+	if (!err && context->conf.security_level == 3)
+		err = glk_cipher_able();
 	if (err)
 		goto region;
 	glk_log_level_set(context->conf.log_level);
@@ -204,7 +206,6 @@ int glake_open(const struct glake_options *options, struct glake **ret_ctx)
 		&context->conf, context->why, sizeof(context->why), &context->drv);
 	if (err)
 		goto region;
-	context->conf.tier_verify |= context->conf.security_level == 3;
 	err = make_caches(context);
 	if (err)
 		goto driver;

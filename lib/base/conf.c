@@ -137,6 +137,14 @@ static void check_built(struct glk_conf_reader *reader)
 			"which this one was not");
 	}
 #endif
+#ifndef GLK_SODIUM
+	if (reader->conf->security_level == 3) {
+		go_to(reader, GLK_CONF_security_level);
+		glk_conf_report(reader, -EOPNOTSUPP, "security.level",
+			"3 needs a library that was built with sodium.h (Debian's "
+			"libsodium-dev), which this one was not");
+	}
+#endif
 #ifndef GLK_LZ4
 	if (reader->conf->tier_compress == GLK_TIER_COMPRESS_LZ4) {
 		go_to(reader, GLK_CONF_tier_compress);
@@ -159,6 +167,13 @@ static void check_together(struct glk_conf_reader *reader)
 		go_to(reader, small);
 		glk_conf_report(reader, -EINVAL, "pool.small_page",
 			"not a power of two; 2MiB, 4MiB and 8MiB are");
+		return;
+	}
+	if (conf->security_level == 3 && conf->tier_place != GLK_TIER_PLACE_GPU) {
+		go_to(reader, GLK_CONF_tier_place);
+		glk_conf_report(reader, -EINVAL, "tier.place",
+			"nothing lies on the host in place with security.level=3, so that only "
+			"gpu fits that");
 		return;
 	}
 	if (!(conf->pool_large_page % conf->pool_small_page))

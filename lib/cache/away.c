@@ -33,6 +33,11 @@ int glk_away_start(struct glk_cache *cache)
 	if (!err)
 		err = glk_mover_init(
 			&cache->mover, &cache->streams, info.numa_node, cache->host);
+	if (!err && glk_load_relaxed(&cache->encrypts)) {
+		err = glk_cipher_start(&cache->mover);
+		if (err)
+			glk_mover_fini(&cache->mover);
+	}
 	if (!err && cache->conf->tier_compress == GLK_TIER_COMPRESS_LZ4) {
 		err = glk_pack_start(&cache->mover, cache->conf->tier_compress_rest);
 		if (err)
@@ -53,6 +58,26 @@ int glk_away_start(struct glk_cache *cache)
 	glk_store_release(&cache->moves, true);
 	glk_unlock(&cache->lock);
 unlock:
+	glk_unlock(&cache->starting);
+	return err;
+}
+
+int glk_cache_encrypt(struct glk_cache *cache)
+{
+	int err = glk_peek_relaxed(&cache->places)
+		? glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			  "blocks lie on the host in place with tier.place, which security.level=3 does not allow")
+		: glk_cipher_able();
+
+	if (err)
+		return err;
+	glk_lock(&cache->starting);
+	if (glk_load_relaxed(&cache->moves))
+		err = glk_cipher_start(&cache->mover);
+	if (!err) {
+		glk_store_relaxed(&cache->encrypts, true);
+		glk_store_relaxed(&cache->hostpool.wipes, true);
+	}
 	glk_unlock(&cache->starting);
 	return err;
 }

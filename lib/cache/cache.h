@@ -192,8 +192,10 @@ struct glk_cache {
 	struct glk_learn *learn;     /* NULL: nothing was learned yet */
 	struct glk_reserve *reserve; /* NULL: no memory of the host is made ready */
 	glk_atomic(bool) moves;	     /* there is one */
-	bool turning;		     /* somebody suspends or resumes it */
-	bool in_place; /* blocks went to the host in place since it was suspended */
+	glk_atomic(bool)
+		encrypts; /* what goes to the host: security.level=3, of a tag too */
+	bool turning;	  /* somebody suspends or resumes it */
+	bool in_place;	  /* blocks went to the host in place since it was suspended */
 	uint64_t suspended_blocks;  /* away because of that */
 	uint64_t away, away_blocks; /* bytes asked for; blocks */
 	uint64_t elastic,
@@ -293,8 +295,8 @@ int glk_guarded_order(struct glk_cache *cache, struct glk_extent *e, uint32_t fr
 	uint64_t serial, uint32_t behind);
 void glk_guarded_release(
 	struct glk_cache *cache, struct glk_extent *e, uint32_t on, uint64_t serial);
-/* intact.c: whether contents of blocks that are away are what they were, as far as they have a hash (tier.verify). Frees
- * and fetches of a block wait while it is looked at. 0, or -EIO (class CORRUPT) with the first one. Adds to *ret. */
+/* intact.c: whether contents of blocks that are away are what they were, as far as they have a hash (tier.verify) or are
+ * encrypted. Frees and fetches of a block wait while it is looked at. 0, or -EIO (class CORRUPT) with the first one. Adds to *ret. */
 int glk_cache_check_away(struct glk_cache *cache, uint64_t *ret);
 /* sampled.c: the arena of such blocks; NULL: there is none yet. Any thread. */
 struct glk_arena *glk_cache_sampled(const struct glk_cache *cache);
@@ -597,6 +599,9 @@ int glk_cache_advise(struct glk_cache *cache, uint64_t addr, uint32_t advice);
 int glk_cache_rank(struct glk_cache *cache, uint64_t addr, uint32_t priority);
 int glk_cache_quiet(struct glk_cache *cache, struct glake_returned *ret);
 int glk_cache_suspend(struct glk_cache *cache, struct glake_suspended *ret);
+/* away.c. What goes to the host is encrypted from now on, and nothing lies there in place. 0; -EINVAL: tier.place has it
+ * so; as glk_cipher_able(). Without the lock. */
+int glk_cache_encrypt(struct glk_cache *cache);
 /* vacate.c. What a GPU has away in memory of another one goes to the host, and that memory back. 0; -ENOMEM,
  * -EBUSY (a block is in the hands of another call), or the driver's error, with the rest where it was. */
 int glk_cache_vacate(struct glk_cache *cache);

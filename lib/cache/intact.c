@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Whether contents that are away are what was sent, of all blocks of a GPU, where they have a hash: see cache.h. */
+/* Whether contents that are away are what was sent, of all blocks of a GPU, where they have a hash or are encrypted: see
+ * cache.h. */
 #include "cache/part.h"
 #include "cache/seal.h"
 
 static int check_run(struct glk_cache *cache, uint32_t run, uint64_t *ret)
 {
 	bool hashed = run && glk_store_at(&cache->mover.store, run)->hashed;
+	bool encrypted = false;
 	int err = hashed ? glk_verify_check(&cache->mover, run) : 0;
 
-	*ret += hashed && !err;
+	if (run && !err)
+		err = glk_cipher_check(&cache->mover, run, &encrypted);
+	*ret += (hashed || encrypted) && !err;
 	return err;
 }
 

@@ -2,7 +2,8 @@
 /*
  * Contents of an elastic block that are read where they lie, on the GPU or away, in the order of a stream and without
  * moving: a table says where each part of the range is, and the work that reads by it is queued while the block is
- * claimed. What is away stays as it is until that work has passed, for later copies are behind it.
+ * claimed. What is away stays as it is until that work has passed, for later copies are behind it. What is encrypted is
+ * plain meanwhile, and the call waits for the work.
  *
  * Cost		a step for each piece of the range, and one for each part
  */
@@ -48,8 +49,10 @@ static void end(const struct glk_arena *arena, const struct glk_extent *e,
 	struct glk_stretch s;
 	uint32_t slot = in.first, run;
 
-	while ((run = next_run(arena, e, in, &slot, &s)) && s.first < before)
+	while ((run = next_run(arena, e, in, &slot, &s)) && s.first < before) {
 		glk_move_lent(&arena->gpu->mover, run, on);
+		glk_cipher_cover(&arena->gpu->mover, run);
+	}
 }
 
 static int begin(struct glk_arena *arena, const struct glk_extent *e,
@@ -63,7 +66,12 @@ static int begin(struct glk_arena *arena, const struct glk_extent *e,
 	while (!err && (run = next_run(arena, e, in, &slot, &s))) {
 		err = glk_pack_loosen(mover, run);
 		if (!err)
+			err = glk_cipher_bare(mover, run);
+		if (!err) {
 			err = glk_move_lend(mover, run, on);
+			if (err)
+				glk_cipher_cover(mover, run);
+		}
 		if (err)
 			end(arena, e, in, s.first, on);
 	}
@@ -100,8 +108,10 @@ static int read_rows(struct glk_arena *arena, struct glk_extent *e, uint32_t id,
 {
 	struct glk_streams *streams = &arena->gpu->streams;
 	const struct glk_rows *rows = how->arg;
+	struct glk_mover *mover = &arena->gpu->mover;
 	struct glk_stretch in;
 	struct glk_stream *on;
+	struct glk_use use;
 	int err = glk_portion_check(e, &rows->portion);
 
 	if (err)
@@ -110,15 +120,24 @@ static int read_rows(struct glk_arena *arena, struct glk_extent *e, uint32_t id,
 	on = glk_stream_enter(streams, id);
 	if (rows->read->streams && !glk_clock_finished(streams, rows->read))
 		err = glk_clock_sync_use(streams, rows->read);
-	if (!err)
-		err = begin(arena, e, in, on);
 	if (err)
 		return err;
+	glk_cipher_hold(mover);
+	err = begin(arena, e, in, on);
+	if (err) {
+		glk_cipher_let_go(mover);
+		return err;
+	}
 	find(arena, e, in, rows->places);
 	glk_lock_pause(&arena->gpu->lock);
 	err = rows->launch(rows->arg);
 	glk_lock_resume(&arena->gpu->lock);
+	/* what is plain meanwhile is so until that has passed */
+	use = glk_stream_use(on, glk_clock_tick(streams, on));
+	if (mover->store.cipher)
+		glk_clock_sync_use(streams, &use);
 	end(arena, e, in, in.last + 1, on);
+	glk_cipher_let_go(mover);
 	*rows->read = glk_stream_use(on, glk_clock_tick(streams, on));
 	return err;
 }

@@ -146,7 +146,8 @@ static int lower(struct glk_cache *cache, struct glake_suspended *did, bool *ret
 static int send_all(struct glk_cache *cache, bool in_place, struct glake_suspended *did)
 {
 	struct sending sending = {.all = {.did = did, .why = GLK_KEPT_SUSPENDED}};
-	bool away = !in_place;
+	/* nothing plain stays on the host */
+	bool away = !in_place || glk_load_relaxed(&cache->encrypts);
 	int err, failed;
 
 	if (has_open_pool(cache))
@@ -159,7 +160,7 @@ static int send_all(struct glk_cache *cache, bool in_place, struct glake_suspend
 		return err;
 	shut(cache);
 	glk_quick_flush(cache);
-	if (in_place)
+	if (!away)
 		err = lower(cache, did, &away);
 	sending.whole = !away;
 	glk_away_everywhere(cache, count, &sending);

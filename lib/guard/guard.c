@@ -662,6 +662,10 @@ int glk_guard_level(struct glk_cache *cache, int level)
 
 	if (!level && !glk_guard_ops(cache))
 		return 0;
+	if (level == 3)
+		err = glk_cache_encrypt(cache);
+	if (err)
+		return err;
 	if (!glk_guard_ops(cache))
 		err = make(cache);
 	if (err)
@@ -677,7 +681,9 @@ int glk_guard_tag(struct glk_cache *cache, uint32_t id, int level, int mode)
 	struct glk_guard_record *records;
 	int err = 0;
 
-	if (!glk_guard_ops(cache))
+	if (level == 3)
+		err = glk_cache_encrypt(cache);
+	if (!err && !glk_guard_ops(cache))
 		err = make(cache);
 	if (err)
 		return err;

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <string.h>
 
 #include <glake/host.h>
 #include <glake/stats.h>
@@ -234,6 +235,8 @@ int glk_hostpool_alloc(
 		err = place(pool, size, align, bytes, ret_addr);
 	pool->refused += err != 0;
 	glk_unlock(&pool->lock);
+	if (!err && glk_load_relaxed(&pool->wipes))
+		memset((void *)(uintptr_t)*ret_addr, 0, size);
 	return err;
 }
 
@@ -273,6 +276,11 @@ int glk_hostpool_free(struct glk_hostpool *pool, uint64_t addr)
 	pool->live -= glk_extent_asked(e);
 	pool->frees++;
 	glk_extent_set(e, GLK_EXTENT_QUICK);
+	if (glk_load_relaxed(&pool->wipes) && !pool->side[extent].uses) {
+		glk_lock_pause(&pool->lock);
+		explicit_bzero((void *)(uintptr_t)addr, e->size);
+		glk_lock_resume(&pool->lock);
+	}
 	glk_hostpool_leave(pool, extent);
 	keep = glk_peek_relaxed(&pool->conf->host_keep);
 	if (pool->waiting && pool->there > keep)

@@ -19,8 +19,10 @@
  * something. However many blocks wait, a request for which a piece can be made has 256 leave their queues at the
  * most, and the lock is free for others now and then. A trim waits for what nothing can be asked of.
  *
- * Threads	any; a lock a pool, given up while the driver is called. It is taken before that of a
- *		GPU
+ * With security.level=3 a block is filled with zeros before it is given, and when it is freed if no stream uses it.
+ *
+ * Threads	any; a lock a pool, given up while the driver is called and memory is filled. It is taken before that
+ *		of a GPU
  * Cost		a request and a free: two trees of extents, about 0.7 us each while nothing waits
  */
 #include "map/map.h"
@@ -74,7 +76,8 @@ struct glk_hostpool {
 	struct glk_lock lock;
 	/* Between them all its pieces lie, as far as it ever had any. */
 	glk_atomic(uint64_t) low, high;
-	glk_atomic(bool) made; /* the tables are there */
+	glk_atomic(bool) made;	/* the tables are there */
+	glk_atomic(bool) wipes; /* blocks are filled with zeros: security.level=3 */
 	/* Under the lock from here on. LIVE: a block; QUICK: it was freed and waits. */
 	struct glk_map map;
 	struct glk_tree blocks;		/* live ones, by address */

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/slab.h"
+#include "tier/cipher.h"
 #include "tier/lz4.h"
 
 #include <errno.h>
@@ -35,8 +36,8 @@ static bool is_in_hand(const struct glk_pack *pack, uint32_t run)
 #define UNITS 64
 
 struct unit {
-	const struct glk_packed *packed; /* NULL: it lies at `from` as it is */
-	const char *from;
+	const struct glk_packed *packed; /* NULL: it lies in its run as it is */
+	const struct glk_store_run *run;
 	uint64_t size;
 	struct place to;
 };
@@ -89,22 +90,68 @@ static void fill(
 	}
 }
 
-/* `*room`: of the thread, for a unit that does not lie in one run; it is made at the first. */
+/* The same where contents are encrypted: a chunk at a time, of plain bytes that the thread has. A unit begins with a
+ * chunk. */
+static void cover(
+	const struct glk_store *store, struct place to, const char *from, uint64_t bytes)
+{
+	for (uint64_t done = 0, part; done < bytes; done += part) {
+		const struct glk_store_run *r = glk_store_at(store, to.run);
+		uint64_t room;
+		char *there = at(store, &to, &room);
+
+		part = bytes - done < GLK_STORE_CHUNK ? bytes - done : GLK_STORE_CHUNK;
+		glk_sodium_encrypt(there, from + done, part, (uintptr_t)there,
+			glk_cipher_tag(store, r) + to.in / GLK_STORE_CHUNK);
+		advance(store, &to, part);
+	}
+}
+
+static int transcribe_encrypted(
+	const struct glk_store *store, const struct unit *u, char *room)
+{
+	struct glk_store_run r = *u->run;
+	struct place to = u->to;
+	bool right = true;
+
+	if (u->packed) {
+		right = glk_pack_open(u->packed, room, u->size, room + GLK_PACK_UNIT);
+		if (right)
+			cover(store, to, room, u->size);
+		return right ? 0 : -EIO;
+	}
+	for (uint64_t left = u->size, part; left && right; left -= part, r.first++) {
+		part = left < GLK_STORE_CHUNK ? left : GLK_STORE_CHUNK;
+		right = glk_cipher_read(store, &r, room, part);
+		if (right)
+			cover(store, to, room, part);
+		advance(store, &to, part);
+	}
+	return right ? 0 : -EIO;
+}
+
+/* `*room`: of the thread, two units, for one that does not lie in one run or is encrypted; it is made at the first. */
 static int transcribe_unit(
 	const struct glk_store *store, const struct unit *u, char **room)
 {
 	uint64_t space;
 	char *to = at(store, &u->to, &space);
+	const struct glk_store_run *r = u->run;
+	bool encrypted =
+		u->packed ? u->packed->tag.number != 0 : glk_cipher_has(store, r, 0);
 
+	if ((encrypted || (u->packed && u->size > space)) && !*room)
+		*room = glk_region_new(2 * GLK_PACK_UNIT);
+	if (encrypted)
+		return *room ? transcribe_encrypted(store, u, *room) : -ENOMEM;
 	if (!u->packed) {
-		fill(store, u->to, u->from, u->size);
+		fill(store, u->to,
+			store->piece[r->piece].base + r->first * GLK_STORE_CHUNK,
+			u->size);
 		return 0;
 	}
-	if (u->size > space) {
-		if (!*room)
-			*room = glk_region_new(GLK_PACK_UNIT);
+	if (u->size > space)
 		to = *room;
-	}
 	if (!to)
 		return -ENOMEM;
 	if (!glk_lz4_unpack(u->packed->data, u->packed->used, to, u->size))
@@ -128,7 +175,7 @@ static void transcribe_units(void *arg)
 			glk_store_relaxed(&b->err, err);
 	}
 	if (room)
-		glk_region_free(room, GLK_PACK_UNIT);
+		glk_region_free(room, 2 * GLK_PACK_UNIT);
 }
 
 /* The next units of a content, from a run on: the run behind them. */
@@ -142,25 +189,13 @@ static uint32_t gather(struct batch *b, uint32_t run, uint64_t *left, struct pla
 		struct unit *u = &b->unit[b->count];
 
 		size = size < *left ? size : *left;
-		*u = (struct unit){.packed = r->packed, .size = size, .to = *to};
-		if (!r->packed)
-			u->from =
-				store->piece[r->piece].base + r->first * GLK_STORE_CHUNK;
+		*u = (struct unit){
+			.packed = r->packed, .run = r, .size = size, .to = *to};
 		advance(store, to, size);
 		*left -= size;
 		run = r->next;
 	}
 	return run;
-}
-
-static int why(int err)
-{
-	if (err == -EIO)
-		return glk_unpack_torn();
-	return err
-		? glk_error(err, GLAKE_ERROR_NOMEM_HOST,
-			  "no memory of the host for contents that were compressed there")
-		: 0;
 }
 
 /* The bytes of a content, in another one of its size. The lock is given up. */
@@ -177,7 +212,7 @@ static int transcribe(struct glk_store *store, uint32_t from, uint32_t to)
 		glk_pack_together(b.count, transcribe_units, &b);
 		glk_lock_resume(store->lock);
 	}
-	return why(glk_load_relaxed(&b.err));
+	return glk_unpack_why(glk_load_relaxed(&b.err));
 }
 
 static int wait_until(struct glk_mover *mover, uint32_t stream, uint64_t tick)

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/thread.h"
+#include "tier/cipher.h"
 #include "tier/io/io.h"
 #include "tier/pack.h"
 
@@ -56,6 +57,7 @@ int glk_mover_fini(struct glk_mover *mover)
 	err = err ? err : failed;
 	if (streams) {
 		glk_pack_fini(mover);
+		glk_cipher_fini(mover);
 		failed = glk_store_fini(&mover->store);
 		err = err ? err : failed;
 	}
@@ -97,7 +99,8 @@ uint32_t glk_mover_entry(struct glk_mover *mover, bool out, uint64_t bytes)
 {
 	struct glk_channel *channel = out ? &mover->out_channel : &mover->back_channel;
 
-	if (!channel->gate || !glk_io_relays(mover->io, mover->streams->device, bytes))
+	if (!channel->gate || mover->store.cipher ||
+		!glk_io_relays(mover->io, mover->streams->device, bytes))
 		return out ? mover->out : mover->back;
 	channel->gated = true;
 	return channel->gate_id;
@@ -178,17 +181,11 @@ static int order(struct glk_mover *mover, struct glk_use *use, struct glk_stream
 	return err;
 }
 
-/* What is left of a content, and the bytes of the next run that are none of it. */
-struct left {
-	uint32_t run;
-	uint64_t addr, bytes, skip;
-};
-
 /* From a place in a content on. */
-static struct left left_of(const struct glk_store *store, uint32_t run, uint64_t from,
+static struct glk_left left_of(const struct glk_store *store, uint32_t run, uint64_t from,
 	uint64_t bytes, uint64_t addr)
 {
-	struct left left = {run, addr, bytes, from + glk_store_at(store, run)->skip};
+	struct glk_left left = {run, addr, bytes, from + glk_store_at(store, run)->skip};
 
 	while (left.skip >= glk_store_at(store, left.run)->chunks * GLK_STORE_CHUNK) {
 		left.skip -= glk_store_at(store, left.run)->chunks * GLK_STORE_CHUNK;
@@ -199,7 +196,7 @@ static struct left left_of(const struct glk_store *store, uint32_t run, uint64_t
 
 /* The next runs of it, up to `most` and to one that was packed or another GPU has, or one such: how many, and near
  * which node each lies. */
-static size_t gather(const struct glk_store *store, struct left *left, bool out,
+static size_t gather(const struct glk_store *store, struct glk_left *left, bool out,
 	size_t most, struct glake_copy_range *ranges, uint8_t *near)
 {
 	size_t count = 0;
@@ -272,7 +269,7 @@ static int carry(
 }
 
 /* What was packed of it, a part. */
-static int unpack(struct glk_mover *mover, struct left *left)
+static int unpack(struct glk_mover *mover, struct glk_left *left)
 {
 	uint64_t bytes = 0;
 	int err =
@@ -285,12 +282,14 @@ static int unpack(struct glk_mover *mover, struct left *left)
 
 /* One content, or a part of it, run by run, or many at a time where links to the host may help. The lock is
  * given up for each time. After an error *ret_afar tells whether that was a part which another GPU has. */
-static int copy(
-	struct glk_mover *mover, struct left left, bool out, bool links, bool *ret_afar)
+static int copy(struct glk_mover *mover, struct glk_left left, bool out, bool links,
+	bool *ret_afar)
 {
 	struct glk_channel *channel = out ? &mover->out_channel : &mover->back_channel;
 	int gpu = mover->streams->device;
-	uint64_t relays = links ? glk_io_relays(mover->io, gpu, left.bytes) : 0;
+	uint64_t relays = links && !mover->store.cipher
+		? glk_io_relays(mover->io, gpu, left.bytes)
+		: 0;
 	size_t most = relays ? RUNS : 1, count;
 	struct glk_io_stock stock[GLK_IO_STOCKS];
 	struct glake_copy_range ranges[RUNS];
@@ -301,13 +300,19 @@ static int copy(
 	channel->gated |= relays && channel->gate;
 	err = glk_channel_pass(channel, mover->streams);
 	while (left.bytes && !err) {
+		const struct glk_store_run *r = glk_store_at(&mover->store, left.run);
+		bool afar = glk_store_is_afar(&mover->store, r);
 		struct glk_io_copy next;
-		bool afar = glk_store_is_afar(
-			&mover->store, glk_store_at(&mover->store, left.run));
 
 		*ret_afar = afar;
-		if (glk_store_at(&mover->store, left.run)->packed) {
+		if (r->packed) {
 			err = unpack(mover, &left);
+			continue;
+		}
+		if (!afar &&
+			(out ? mover->store.cipher != NULL
+			     : glk_cipher_has(&mover->store, r, left.skip))) {
+			err = glk_cipher_copy(mover, &left, out);
 			continue;
 		}
 		count = gather(&mover->store, &left, out, most, ranges, near);
@@ -507,7 +512,7 @@ int glk_move_lend(struct glk_mover *mover, uint32_t run, struct glk_stream *read
 void glk_move_places(const struct glk_mover *mover, uint32_t run, uint64_t from,
 	uint64_t bytes, uint64_t *ret_places)
 {
-	struct left left = left_of(&mover->store, run, from, bytes, 0);
+	struct glk_left left = left_of(&mover->store, run, from, bytes, 0);
 
 	while (left.bytes) {
 		struct glake_copy_range r;

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/thread.h"
+#include "tier/cipher.h"
 #include "tier/lz4.h"
 
 #include <errno.h>
@@ -103,8 +104,9 @@ static void free_spent(struct glk_pack *pack)
 	glk_lock_resume(lock_of(pack));
 }
 
-/* Without the lock. NULL: it does not shrink, nobody wants it any more, or there is no memory for it. */
-static struct glk_packed *pack_bytes(struct glk_pack *pack, const char *from, size_t size)
+/* From the bytes as they were, into the first half of the scratch. */
+static struct glk_packed *pack_plain(
+	struct glk_pack *pack, const char *from, size_t size, bool encrypts)
 {
 	size_t room = size - size / 8, used, bytes;
 	struct glk_packed *packed;
@@ -119,8 +121,38 @@ static struct glk_packed *pack_bytes(struct glk_pack *pack, const char *from, si
 	madvise(packed, bytes, MADV_DONTFORK);
 	packed->bytes = bytes;
 	packed->used = used;
-	memcpy(packed->data, pack->scratch, used);
+	if (encrypts)
+		glk_sodium_encrypt(packed->data, pack->scratch, used, (uintptr_t)packed,
+			&packed->tag);
+	else
+		memcpy(packed->data, pack->scratch, used);
 	return packed;
+}
+
+/* Without the lock. NULL: it does not shrink, nobody wants it any more, or there is no memory for it. */
+static struct glk_packed *pack_bytes(
+	struct glk_pack *pack, const struct glk_store_run *r, bool encrypted)
+{
+	const struct glk_store *store = &pack->mover->store;
+	const char *from = store->piece[r->piece].base + r->first * GLK_STORE_CHUNK;
+	char *plain = pack->scratch + GLK_PACK_UNIT;
+	struct glk_packed *packed = NULL;
+
+	if (!encrypted)
+		return pack_plain(pack, from, r->size, false);
+	/* one that is not what it was is said to be so when it comes back */
+	if (glk_cipher_read(store, r, plain, r->size))
+		packed = pack_plain(pack, plain, r->size, true);
+	explicit_bzero(pack->scratch, 2 * GLK_PACK_UNIT);
+	return packed;
+}
+
+bool glk_pack_open(const struct glk_packed *packed, char *to, size_t bytes, char *room)
+{
+	if (!packed->tag.number)
+		return glk_lz4_unpack(packed->data, packed->used, to, bytes);
+	return glk_sodium_decrypt(room, packed->data, (uintptr_t)packed, &packed->tag) &&
+		glk_lz4_unpack(room, packed->used, to, bytes);
 }
 
 /* Its bytes lie there from now on, and its chunks serve others, behind what may still read them. False:
@@ -167,15 +199,14 @@ static bool pack_unit(struct glk_pack *pack, uint32_t content, uint32_t run)
 {
 	struct glk_store *store = &pack->mover->store;
 	struct glk_store_run *r = run_at(pack, run);
-	const char *from = store->piece[r->piece].base + r->first * GLK_STORE_CHUNK;
+	bool done = false, encrypted = glk_cipher_has(store, r, 0);
 	struct glk_packed *packed;
-	bool done = false;
 
 	pack->unit = run;
 	pack->dropped = false;
 	glk_store_relaxed(&pack->unwanted, false);
 	glk_lock_pause(store->lock);
-	packed = pack_bytes(pack, from, r->size);
+	packed = pack_bytes(pack, r, encrypted);
 	glk_lock_resume(store->lock);
 	pack->unit = 0;
 	pthread_cond_broadcast(&pack->landed);
@@ -297,7 +328,7 @@ int glk_pack_start(struct glk_mover *mover, int64_t rest)
 	pthread_cond_init(&pack->landed, NULL);
 	glk_lock_cond_init(&pack->wake);
 	mover->store.pack = pack;
-	pack->scratch = glk_region_new(GLK_PACK_UNIT);
+	pack->scratch = glk_region_new(2 * GLK_PACK_UNIT);
 	if (!pack->scratch)
 		return -ENOMEM;
 	err = glk_thread_start(&pack->thread, "glake-compress", run, pack);
@@ -341,7 +372,7 @@ void glk_pack_fini(struct glk_mover *mover)
 	}
 	glk_unpack_fini(pack);
 	if (pack->scratch)
-		glk_region_free(pack->scratch, GLK_PACK_UNIT);
+		glk_region_free(pack->scratch, 2 * GLK_PACK_UNIT);
 	pthread_cond_destroy(&pack->wake);
 	pthread_cond_destroy(&pack->landed);
 	mover->store.pack = NULL;

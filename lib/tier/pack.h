@@ -19,6 +19,7 @@
  *		that is read meanwhile is left as it is
  * Memory	counts against the budget of the host; without room there contents stay as they are
  */
+#include "tier/sodium.h"
 #include "tier/tier.h"
 
 #define GLK_PACK_UNIT ((uint64_t)4 << 20)
@@ -27,9 +28,10 @@
 
 /* Memory of a unit that was packed. */
 struct glk_packed {
-	struct glk_packed *next; /* of those that nobody wants any more */
-	size_t bytes;		 /* of the memory, with this */
-	size_t used;		 /* that are packed */
+	struct glk_packed *next;   /* of those that nobody wants any more */
+	size_t bytes;		   /* of the memory, with this */
+	size_t used;		   /* that are packed */
+	struct glk_sodium_tag tag; /* with number 0 they are not encrypted */
 	char data[];
 };
 
@@ -46,7 +48,7 @@ struct glk_pack {
 	bool dropped;		   /* the unit is nobody's any more */
 	glk_atomic(bool) unwanted; /* the same, for one who packs it */
 	uint64_t read;		   /* and has been read until then */
-	char *scratch;		   /* of a unit */
+	char *scratch;		   /* of a unit, and of one that was encrypted */
 	struct glk_packed *spent;
 	uint64_t bytes, held; /* of units that are packed, and of their memory */
 	/* The landing; NULL: not yet. */
@@ -64,6 +66,9 @@ void glk_pack_fini(struct glk_mover *mover);
 void glk_pack_note(struct glk_pack *pack, uint32_t run);
 void glk_pack_leave(struct glk_pack *pack, uint32_t run);
 bool glk_pack_drops(struct glk_pack *pack, uint32_t run, uint64_t read);
+/* A unit of so many bytes, in `room` for one before that where it is encrypted. False: it is not what it was. Without
+ * the lock. */
+bool glk_pack_open(const struct glk_packed *packed, char *to, size_t bytes, char *room);
 /* What was packed is nobody's any more. */
 void glk_pack_spend(struct glk_pack *pack, struct glk_store_run *run);
 
@@ -72,8 +77,8 @@ void glk_pack_spend(struct glk_pack *pack, struct glk_store_run *run);
 #define GLK_PACK_THREADS GLK_PACK_HALF
 void glk_pack_together(uint32_t units, void (*fn)(void *arg), void *arg);
 
-/* unpack.c. -EIO (CORRUPT), with a record. */
-int glk_unpack_torn(void);
+/* unpack.c. An error of units, -EIO (CORRUPT) or -ENOMEM, with a record; 0 for none. */
+int glk_unpack_why(int err);
 /* Under the lock, which is given up: the landing is there. 0, or -ENOMEM, or the driver's error. */
 int glk_unpack_ready(struct glk_pack *pack);
 void glk_unpack_fini(struct glk_pack *pack);

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/parse.h"
+#include "tier/cipher.h"
 #include "tier/pack.h"
 #include "tier/piece.h"
 
@@ -215,7 +216,12 @@ void glk_store_mark(struct glk_store *store, struct glk_store_piece *p, uint32_t
 	uint32_t chunks, bool used)
 {
 	uint64_t *bytes = p->lent ? &store->lent_used : &store->used;
+	size_t at = (size_t)(p - store->piece) * GLK_STORE_CHUNKS + first;
 
+	/* nothing is encrypted there yet */
+	if (used && store->cipher)
+		memset(&store->cipher->tags[at], 0,
+			chunks * sizeof(*store->cipher->tags));
 	for (uint32_t i = first; i < first + chunks; i++) {
 		uint64_t bit = UINT64_C(1) << (i & 63);
 

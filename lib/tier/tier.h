@@ -24,7 +24,8 @@
  * given and taken in the order of ticks like any other (stream/stream.h). What waits for the GPU is a
  * stream of which no event can be had, and a copy that failed half way.
  *
- * With tier.compress contents that rest are made smaller, and are what they were before they go back (pack.h).
+ * With tier.compress contents that rest are made smaller, and are what they were before they go back (pack.h). With
+ * security.level=3 they are encrypted as long as they lie on the host (cipher.h).
  *
  * Threads	all under the lock of the GPU, which is given up while the driver is called
  */
@@ -36,6 +37,7 @@
 #include <stddef.h>
 #include <string.h>
 
+struct glk_cipher;
 struct glk_io;
 struct glk_pack;
 struct glk_packed;
@@ -91,8 +93,9 @@ struct glk_store {
 	bool (*yield)(void *arg, uint64_t bytes);
 	void *arg;
 	pthread_cond_t made;
-	struct glk_pack *pack; /* NULL: contents are not packed */
-	uint64_t packs;	       /* bytes of the host that this holds beside */
+	struct glk_pack *pack;	   /* NULL: contents are not packed */
+	struct glk_cipher *cipher; /* NULL: nor encrypted; it stays */
+	uint64_t packs;		   /* bytes of the host that this holds beside */
 	/* That of the GPU first. 0: there is no other. */
 	struct glk_store_near near[GLK_STORE_NEARS];
 	unsigned nears;
@@ -222,6 +225,26 @@ struct glk_mover {
 		*io; /* links of other GPUs that may carry contents too; NULL: none */
 };
 
+/* What is left of a content: from a place in a run on, and where it is on the GPU. */
+struct glk_left {
+	uint32_t run;
+	uint64_t addr, bytes, skip;
+};
+
+/* cipher.c. Whether contents can be encrypted at all: 0, -EOPNOTSUPP or -ENOMEM (LIMIT) with a record. */
+int glk_cipher_able(void);
+/* A mover encrypts what goes to the host from now on; one that does already does. Without the lock, by one thread at a
+ * time. 0, -ENOMEM, or as glk_cipher_able(). */
+int glk_cipher_start(struct glk_mover *mover);
+/* Contents that are read where they lie: between the first and the last no other comes or goes, and each is plain from
+ * the second on until the third, by when the reads have ended. Nothing of it is packed. They take a mover that encrypts
+ * none. 0; -EIO (class CORRUPT). */
+void glk_cipher_hold(struct glk_mover *mover);
+int glk_cipher_bare(struct glk_mover *mover, uint32_t run);
+int glk_cipher_cover(struct glk_mover *mover, uint32_t run);
+void glk_cipher_let_go(struct glk_mover *mover);
+/* Whether all of a content is what it was; *ret_any: any of it is encrypted. 0; -EIO (class CORRUPT). */
+int glk_cipher_check(struct glk_mover *mover, uint32_t run, bool *ret_any);
 /* pack.c. Whether contents can be packed at all: 0, or -EOPNOTSUPP with a record. */
 int glk_pack_able(void);
 /* A mover has its contents packed from now on, when they have rested so many ns. Without the lock. 0, -ENOMEM, or

@@ -7,6 +7,7 @@
 #include "tier/piece.h"
 
 #include <errno.h>
+#include <string.h>
 
 static struct glk_store *store_of(const struct glk_pack *pack)
 {
@@ -102,10 +103,15 @@ void glk_unpack_trim(struct glk_pack *pack)
 
 /* ---- Units ---- */
 
-int glk_unpack_torn(void)
+int glk_unpack_why(int err)
 {
-	return glk_error(-EIO, GLAKE_ERROR_CORRUPT,
-		"contents that were compressed in memory of the host are not what they were");
+	if (err == -EIO)
+		return glk_error(-EIO, GLAKE_ERROR_CORRUPT,
+			"contents that were compressed in memory of the host are not what they were");
+	return err
+		? glk_error(err, GLAKE_ERROR_NOMEM_HOST,
+			  "no memory of the host for contents that were compressed there")
+		: 0;
 }
 
 struct unit {
@@ -118,26 +124,35 @@ struct batch {
 	struct unit unit[GLK_PACK_HALF];
 	uint32_t count;
 	glk_atomic(uint32_t) next;
-	glk_atomic(bool) wrong;
+	glk_atomic(int) err; /* -EIO: one is not what it was; -ENOMEM */
 };
 
 static void unpack_units(void *arg)
 {
 	struct batch *b = arg;
+	char *room = NULL;
 	uint32_t i;
 
 	while ((i = glk_add_relaxed(&b->next, 1)) < b->count) {
 		const struct unit *u = &b->unit[i];
+		bool encrypted = u->packed->tag.number;
 
-		if (!glk_lz4_unpack(u->packed->data, u->packed->used, u->to, u->size))
-			glk_store_relaxed(&b->wrong, true);
+		if (encrypted && !room)
+			room = glk_region_new(GLK_PACK_UNIT);
+		if (encrypted && !room)
+			glk_store_relaxed(&b->err, -ENOMEM);
+		else if (!glk_pack_open(u->packed, u->to, u->size, room))
+			glk_store_relaxed(&b->err, -EIO);
 	}
+	/* the kernel clears what it gives to others */
+	if (room)
+		glk_region_free(room, GLK_PACK_UNIT);
 }
 
 static int unpack_all(struct batch *b)
 {
 	glk_pack_together(b->count, unpack_units, b);
-	return glk_load_relaxed(&b->wrong) ? glk_unpack_torn() : 0;
+	return glk_unpack_why(glk_load_relaxed(&b->err));
 }
 
 /* What is on its way from there has gone. */
@@ -173,7 +188,7 @@ int glk_unpack(struct glk_pack *pack, uint32_t run, uint64_t addr, uint32_t *ret
 	uint64_t bytes = 0;
 	char *base;
 	unsigned half;
-	int err;
+	int err, failed;
 
 	while (pack->taken)
 		glk_lock_wait(store->lock, &pack->landed);
@@ -194,6 +209,11 @@ int glk_unpack(struct glk_pack *pack, uint32_t run, uint64_t addr, uint32_t *ret
 		err = unpack_all(&b);
 	if (!err)
 		err = send(pack, half, addr, base, bytes);
+	if (b.count && b.unit[0].packed->tag.number) {
+		failed = wait_for(pack, half);
+		err = err ? err : failed;
+		explicit_bzero(base, bytes);
+	}
 	glk_lock_resume(store->lock);
 	pack->taken = false;
 	pthread_cond_broadcast(&pack->landed);

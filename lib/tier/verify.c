@@ -8,7 +8,6 @@
 #include "tier/tier.h"
 
 #include "base/error.h"
-#include "tier/lz4.h"
 #include "tier/pack.h"
 
 #include <errno.h>
@@ -27,7 +26,7 @@ static bool hash_run(const struct glk_mover *mover, const struct glk_store_run *
 	if (!r->packed)
 		base = mover->store.piece[r->piece].base + r->first * GLK_STORE_CHUNK +
 			skip;
-	else if (!glk_lz4_unpack(r->packed->data, r->packed->used, room, size))
+	else if (!glk_pack_open(r->packed, room, size, room + GLK_PACK_UNIT))
 		return false;
 	XXH3_64bits_update(state, base, size);
 	return true;
@@ -37,7 +36,7 @@ static bool hash_run(const struct glk_mover *mover, const struct glk_store_run *
 static int hash(struct glk_mover *mover, uint32_t run, uint64_t *ret_hash)
 {
 	struct glk_store_run *first = glk_store_at(&mover->store, run);
-	char *room = mover->store.pack ? glk_region_new(GLK_PACK_UNIT) : NULL;
+	char *room = mover->store.pack ? glk_region_new(2 * GLK_PACK_UNIT) : NULL;
 	uint64_t left = first->bytes;
 	uint32_t skip = first->skip;
 	XXH3_state_t state;
@@ -64,7 +63,7 @@ static int hash(struct glk_mover *mover, uint32_t run, uint64_t *ret_hash)
 	}
 	first->readers--;
 	if (room)
-		glk_region_free(room, GLK_PACK_UNIT);
+		glk_region_free(room, 2 * GLK_PACK_UNIT);
 	*ret_hash = XXH3_64bits_digest(&state);
 	return right
 		? 0
@@ -88,7 +87,9 @@ void glk_verify_keep(struct glk_mover *mover, uint32_t run)
 	struct glk_use use = glk_stream_use(
 		glk_stream_enter(mover->streams, mover->out), mover->streams->tick);
 
-	if (first->afar == first->bytes || glk_clock_sync_use(mover->streams, &use))
+	/* what is encrypted has more than a hash */
+	if (first->afar == first->bytes || mover->store.cipher ||
+		glk_clock_sync_use(mover->streams, &use))
 		return;
 	first->hashed = !hash(mover, run, &first->hash);
 }

@@ -18,6 +18,11 @@
 #else
 #define HAS_LZ4 false
 #endif
+#ifdef GLK_SODIUM
+#define HAS_SODIUM true
+#else
+#define HAS_SODIUM false
+#endif
 #ifdef GLK_PROBES
 #define HAS_PROBES true
 #else
@@ -47,6 +52,8 @@ static const struct feature {
 	{"kernel modules", NULL, true, "libkmod.so.2", NULL, "libkmod2"},
 	{"rpc.socket", NULL, true, "libjson-c.so.5", NULL, "libjson-c5"},
 	{"tier.compress", "liblz4-dev", HAS_LZ4, "liblz4.so.1", NULL, "liblz4-1"},
+	{"security.level=3", "libsodium-dev", HAS_SODIUM, "libsodium.so.23", NULL,
+		"libsodium23"},
 	{"tier.verify", "libxxhash-dev", HAS_XXHASH, NULL, NULL, NULL},
 	{"probes", "systemtap-sdt-dev", HAS_PROBES, NULL, NULL, NULL},
 	{"the window of glakectl top", "libncurses-dev", HAS_CURSES, NULL, NULL, NULL},

@@ -20,7 +20,8 @@ struct nvtx_told {
 		char name[256];
 	} regions[NVTX_MOST];
 	int begun, gone;
-	void (*calls)(void); /* what it calls when it is asked and told of a heap; NULL: nothing */
+	void (*calls)(
+		void); /* what it calls when it is asked and told of a heap; NULL: nothing */
 };
 
 #endif

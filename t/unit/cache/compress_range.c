@@ -16,7 +16,8 @@
 
 static struct rig rig;
 static struct CUstream_st *a;
-static bool stepped; /* streams run when they are told to */
+static bool stepped;   /* streams run when they are told to */
+static bool encrypted; /* with security.level=3 */
 
 struct model {
 	struct held h;
@@ -32,6 +33,8 @@ static void set_up(const char *setting, const char *other)
 		(const char *const[]){"tier.compress=lz4", "tier.compress_rest=0s",
 			"soft.host_memory=1GiB", setting, other, NULL});
 	a = rig_stream(&rig);
+	if (encrypted && glk_cache_encrypt(&rig.cache))
+		tap_bail(rig_error().text);
 }
 
 /* ---- The model ---- */
@@ -284,8 +287,8 @@ static void by_chance(uint64_t seed, unsigned nth, const char *verify)
 		torn += !rig_is_sound(&rig);
 		packed += rig_figures(&rig).packed > 0;
 	}
-	ok(!torn, "%s%s: %d steps, something is packed at %d looks", verify,
-		stepped ? ", held" : "", n, packed);
+	ok(!torn, "%s%s%s: %d steps, something is packed at %d looks", verify,
+		encrypted ? ", encrypted" : "", stepped ? ", held" : "", n, packed);
 	ok(packed > steps / 16, "  so they are often");
 	for (int i = 0; i < BLOCKS; i++) {
 		struct model *m = &list[i];
@@ -453,5 +456,12 @@ int main(void)
 		by_chance(seed, 1, "tier.verify=yes");
 	among_others(seed, "tier.verify=yes");
 #endif
+	if (!glk_cipher_able()) {
+		encrypted = true;
+		behind_a_copy("tier.verify=no");
+		for (unsigned nth = 0; nth < 4 && !tap_one_thread_takes_long(); nth += 2)
+			by_chance(seed, nth, "tier.verify=no");
+		among_others(seed, "tier.verify=no");
+	}
 	return tap_done();
 }

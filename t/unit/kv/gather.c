@@ -308,6 +308,43 @@ static void compressed(void)
 	finish();
 }
 
+/* Whether the rows of a lane lie in the store as they are. */
+static bool shows(const struct glk_store *store, uint32_t lane)
+{
+	bool found = false;
+
+	for (uint32_t i = 0; i < store->pieces; i++)
+		found |= store->piece[i].base &&
+			memmem(store->piece[i].base, GLK_STORE_PIECE, row_of(lane, 1, 5),
+				ROW);
+	return found;
+}
+
+static void encrypted(const char *setting)
+{
+	struct glk_store *store;
+	struct glake_kv *kv;
+	uint32_t slot;
+
+	begin_with("security.level=3", setting);
+	kv = make(&options);
+	is_int(glake_kv_new(kv, TOKENS, stream, &slot), 0, "a sequence");
+	is_int(glake_kv_grow(kv, slot, TOKENS, stream), 0, "of all tokens");
+	write_tokens(kv, slot, 1, TOKENS);
+	settle();
+	is_int(glake_kv_layer_done(kv, slot, 1, 1, stream), 0, "a lane leaves");
+	store = &kv->cache->mover.store;
+	ok(store->used && !shows(store, 1), "and does not show where it lies");
+	draw(TOKENS, 10);
+	is_int(gathered(kv, slot, 1, 1, 0, TOKENS), 0, "its rows are the same");
+	ok(!shows(store, 1), "and do not show when they were read");
+	is_int(gathered(kv, slot, 1, 1, 0, TOKENS), 0, "nor do they change by that");
+	is_int(glake_kv_layer_wait(kv, slot, 1, 1, stream), 0, "the lane comes back");
+	is_int(gathered(kv, slot, 1, 1, 0, TOKENS), 0, "as it was");
+	is_int(glake_kv_close(kv, stream), 0, "all ends");
+	finish();
+}
+
 /* What the first call makes and cannot have: it is told, nothing is left of it, and the next one tries again. */
 static void fails(const char *fault, int want)
 {
@@ -400,6 +437,12 @@ int main(void)
 		tap_skip("rows of what is compressed", "there is no lz4");
 	else
 		compressed();
+	if (glk_cipher_able()) {
+		tap_skip("rows of what is encrypted", "there is no libsodium");
+	} else {
+		encrypted("soft.memory=200MiB");
+		encrypted("soft.streams=stepped");
+	}
 	fails("driver.fault=host_lock:nth=1:err=ENOMEM", -ENOMEM);
 	fails("driver.fault=module_load:nth=1:err=EOPNOTSUPP", -EOPNOTSUPP);
 	fails("driver.fault=kernel_find:nth=1:err=EIO", -EIO);

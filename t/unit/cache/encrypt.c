@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Contents that go to the host are encrypted there, and come back as they were: security.level=3. */
+#include "cache/away.h"
+#include "tier/cipher.h"
+#include "tier/pack.h"
+
+#include "plan_parts.h"
+
+#include <string.h>
+
+static struct rig rig;
+static struct CUstream_st *a;
+
+static void set_up(const char *setting, const char *other)
+{
+	rig_open(&rig,
+		(const char *const[]){"soft.host_memory=1GiB", setting, other, NULL});
+	a = rig_stream(&rig);
+	if (glk_cache_encrypt(&rig.cache))
+		tap_bail(rig_error().text);
+}
+
+/* Four words that no other content has, again and again. */
+struct content {
+	uint64_t addr, word;
+	size_t size;
+};
+
+static uint64_t contents;
+
+static int take(struct content *c, size_t size)
+{
+	int err;
+
+	*c = (struct content){
+		.size = size, .word = ++contents * UINT64_C(0x9e3779b97f4a7c15)};
+	err = rig_try(&rig, size, a, 0, &c->addr);
+	for (size_t at = 0; !err && at + 8 <= size; at += 8)
+		*(uint64_t *)(c->addr + at) = c->word + (at >> 3) % 4;
+	return err;
+}
+
+static bool holds(const struct content *c)
+{
+	for (size_t at = 0; at + 8 <= c->size; at += 8) {
+		if (*(uint64_t *)(c->addr + at) != c->word + (at >> 3) % 4)
+			return false;
+	}
+	return true;
+}
+
+static int spill(const struct content *c)
+{
+	return glk_cache_spill(&rig.cache, c->addr, a);
+}
+
+static int fetch(const struct content *c)
+{
+	return glk_cache_fetch(&rig.cache, c->addr, a);
+}
+
+static bool drop(struct content *c)
+{
+	bool same = holds(c);
+	int err = rig_free(&rig, c->addr, a);
+
+	c->addr = 0;
+	return same && !err;
+}
+
+static bool is_zero(const char *p, size_t bytes)
+{
+	return !bytes || (!*p && !memcmp(p, p + 1, bytes - 1));
+}
+
+/* Whether a content is found in the store, in what was packed, or anything is left in a landing. */
+static bool shows(const struct content *c)
+{
+	struct glk_store *store = &rig.cache.mover.store;
+	uint64_t words[] = {c->word, c->word + 1, c->word + 2, c->word + 3};
+	bool found = false;
+
+	for (uint32_t i = 0; i < store->pieces * GLK_STORE_CHUNKS; i++) {
+		const char *base = store->piece[i / GLK_STORE_CHUNKS].base,
+			   *at = base + i % GLK_STORE_CHUNKS * GLK_STORE_CHUNK;
+
+		/* what was never written to costs a page of each chunk */
+		found |= base && !is_zero(at, 64) &&
+			memmem(at, GLK_STORE_CHUNK, words, sizeof(words));
+	}
+	for (uint32_t id = 1; id <= glk_load_relaxed(&store->runs.used); id++) {
+		const struct glk_packed *packed = glk_store_at(store, id)->packed;
+
+		found |= packed && memmem(packed->data, packed->used, words, 8);
+	}
+	if (store->cipher->base)
+		found |= !is_zero(store->cipher->base, 2 * GLK_CIPHER_HALF);
+	if (store->pack && store->pack->base)
+		found |= !is_zero(store->pack->base, GLK_PACK_LAND);
+	if (store->pack)
+		found |= !is_zero(store->pack->scratch, 2 * GLK_PACK_UNIT);
+	return found;
+}
+
+/* What compresses has done all of it. */
+static void settle(void)
+{
+	struct glk_pack *pack = rig.cache.mover.store.pack;
+	bool done = !pack;
+
+	for (int i = 0; i < 600000 && !done; i++) {
+		glk_lock(&rig.cache.lock);
+		done = pack->rests && !pack->first && !pack->spent;
+		glk_unlock(&rig.cache.lock);
+		if (!done)
+			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	}
+	if (!done)
+		tap_bail("contents still wait to be packed");
+}
+
+static int check(uint64_t *ret_count)
+{
+	*ret_count = 0;
+	return glk_cache_check_away(&rig.cache, ret_count);
+}
+
+static void comes_and_goes(const char *compress)
+{
+	size_t sizes[] = {300 << 10, 5 * MIB, 70 * MIB + 512, 4 * MIB, 33 * MIB};
+	bool packs = compress != NULL;
+	struct content c[5];
+	int torn = 0, shown = 0;
+	uint64_t count;
+
+	set_up(compress, packs ? "tier.compress_rest=0s" : NULL);
+	for (int i = 0; i < 5; i++) {
+		torn += take(&c[i], sizes[i]) || spill(&c[i]);
+		/* what is being packed is plain meanwhile */
+		shown += !packs && shows(&c[i]);
+	}
+	settle();
+	for (int i = 0; i < 5; i++)
+		shown += shows(&c[i]);
+	ok(!torn && !shown, "%s: nothing of what went is found on the host",
+		packs ? "compressed" : "plain");
+	ok(!packs || rig_figures(&rig).packed > 100 * MIB,
+		"  it is packed where it can be");
+	if (!packs) {
+		is_int(check(&count), 0, "  a check finds nothing wrong");
+		is_int((int64_t)count, 5, "  in five contents");
+	}
+	is_sound(&rig, "the books agree");
+	for (int i = 0; i < 5; i++) {
+		torn += fetch(&c[i]) != 0;
+		shown += shows(&c[i]);
+		torn += !drop(&c[i]);
+	}
+	ok(!torn && !shown, "  it comes back as it was, and leaves nothing");
+	settle();
+	is_int((int64_t)rig_figures(&rig).store_used, 0, "  nothing is kept");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+static struct glk_store_run *first_run(const struct content *c)
+{
+	const struct glk_range *range = glk_cache_range(&rig.cache, c->addr);
+
+	return glk_store_at(&rig.cache.mover.store,
+		first_run_of(glk_arena_of(range),
+			glk_extent_at(range->map, glk_lookup_first(range, c->addr))));
+}
+
+static char *place_of(const struct content *c)
+{
+	const struct glk_store_run *r = first_run(c);
+
+	return r->packed
+		? r->packed->data
+		: rig.cache.mover.store.piece[r->piece].base + r->first * GLK_STORE_CHUNK;
+}
+
+static void changed(const char *compress)
+{
+	struct content c, d;
+	uint64_t count;
+	char *at, *of;
+	int torn = 0;
+
+	set_up(compress, compress ? "tier.compress_rest=0s" : NULL);
+	torn += take(&c, 9 * MIB) || take(&d, 9 * MIB) || spill(&c) || spill(&d);
+	settle();
+	at = place_of(&c);
+	at[5] ^= 1;
+	is_int(fetch(&c), -EIO, "one that was changed does not come");
+	is_int(rig_error().error_class, GLAKE_ERROR_CORRUPT, "  its class");
+	if (!compress) {
+		is_int(check(&count), -EIO, "  a check says so");
+		is_int(rig_error().error_class, GLAKE_ERROR_CORRUPT, "  its class");
+		is_int(check(&count), -EIO, "  and again");
+	}
+	at[5] ^= 1;
+	of = place_of(&d);
+	if (!compress) {
+		char *kept = malloc(GLK_STORE_CHUNK);
+
+		memcpy(kept, at, GLK_STORE_CHUNK);
+		memcpy(at, of, GLK_STORE_CHUNK);
+		is_int(fetch(&c), -EIO, "nor one in the place of another");
+		memcpy(at, kept, GLK_STORE_CHUNK);
+		free(kept);
+	}
+	tap_expect_log(tap.logs - tap.expected);
+	torn += fetch(&c) || fetch(&d) || !drop(&c) || !drop(&d);
+	ok(!torn, "as they were they come");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+/* What went before is plain, and comes back too. */
+static void begins_later(void)
+{
+	struct content c, d;
+	uint64_t count;
+	int torn = 0;
+
+	rig_open(&rig, (const char *const[]){"soft.host_memory=1GiB", NULL});
+	a = rig_stream(&rig);
+	torn += take(&c, 5 * MIB) || take(&d, 5 * MIB) || spill(&c);
+	is_int(glk_cache_encrypt(&rig.cache), 0, "contents are encrypted from now on");
+	is_int(glk_cache_encrypt(&rig.cache), 0, "  as they are already");
+	torn += spill(&d);
+	ok(!torn && shows(&c) && !shows(&d), "  those that go from now on");
+	is_int(check(&count), 0, "  a check");
+	is_int((int64_t)count, 1, "  sees these");
+	torn += fetch(&d) || fetch(&c) || spill(&c);
+	ok(!torn && !shows(&c) && holds(&d), "  and those that go again");
+	torn += fetch(&c) || !drop(&c) || !drop(&d);
+	ok(!torn, "all come back");
+	rig_close(&rig, 0);
+}
+
+/* Nothing lies on the host where kernels would read it. */
+static void in_place(void)
+{
+	struct glake_suspended did;
+	struct content c;
+	int torn = 0;
+
+	set_up(NULL, NULL);
+	torn += take(&c, 20 * MIB);
+	torn += glk_cache_suspend_in_place(&rig.cache, &did);
+	ok(!torn && did.moved == 20 * MIB && !shows(&c) && !rig.cache.placed_blocks,
+		"a suspension in place is one away");
+	torn += glk_cache_resume_lazy(&rig.cache, &did);
+	ok(!torn && holds(&c), "  which is over at once");
+	torn += !drop(&c);
+	rig_close(&rig, 0);
+
+	rig_open(&rig,
+		(const char *const[]){"soft.host_memory=1GiB", "tier.place=host", NULL});
+	is_int(glk_cache_encrypt(&rig.cache), -EINVAL, "tier.place has blocks there");
+	rig_close(&rig, 0);
+}
+
+/* Small blocks of a tag are one content. */
+static void with_a_tag(void)
+{
+	struct glake_suspended did;
+	struct content c[20];
+	int torn = 0, shown = 0;
+
+	set_up(NULL, NULL);
+	if (glk_cache_tag_open(&rig.cache, 0x101) || glk_seat_set_tag(&rig.cache, 0x101))
+		tap_bail("no tag");
+	glk_seat_leave(&rig.cache);
+	for (int i = 0; i < 20; i++)
+		torn += take(&c[i], (size_t)3000 + (size_t)i * 2048);
+	glk_seat_set_tag(&rig.cache, 0);
+	torn += glk_cache_tag_suspend(&rig.cache, 0x101, 0, &did);
+	for (int i = 0; i < 20; i++)
+		shown += shows(&c[i]);
+	ok(!torn && !shown, "small blocks of a tag do not show");
+	torn += glk_cache_tag_resume(&rig.cache, 0x101, &did);
+	for (int i = 0; i < 20; i++)
+		torn += !drop(&c[i]);
+	ok(!torn, "  and come back");
+	rig_close(&rig, 0);
+}
+
+static void every_call_fails(void)
+{
+	static const char *const calls[] = {"copy", "host_lock", "event_record",
+		"event_new", "stream_wait", "event_sync", "device_sync", "map"};
+
+	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
+		int failed = 0, torn = 0;
+		bool struck = true;
+
+		for (int nth = 1; nth < (tap_storms_take_long() ? 2 : 6) && struck;
+			nth++) {
+			struct content c, d;
+			char rule[64];
+
+			set_up(NULL, NULL);
+			torn += take(&c, 17 * MIB) || take(&d, 3 * MIB);
+			snprintf(rule, sizeof(rule), "%s:nth=%d:err=EIO", calls[i], nth);
+			torn += glk_fault_set(rig.drv, rule) != 0;
+			failed += spill(&c) != 0;
+			failed += spill(&d) != 0;
+			torn += !rig_is_sound(&rig);
+			failed += fetch(&c) != 0;
+			failed += fetch(&d) != 0;
+			struck = rig_struck(&rig);
+			glk_fault_set(rig.drv, "off");
+			for (int k = 0; k < 2; k++) {
+				int err = fetch(k ? &c : &d);
+
+				torn += err && err != -EALREADY;
+			}
+			torn += rig.cache.mover.store.cipher && (shows(&c) || shows(&d));
+			torn += !rig_is_sound(&rig);
+			torn += !drop(&c) || !drop(&d);
+			rig_close(&rig, 0);
+			tap_expect_log(tap.logs - tap.expected);
+		}
+		ok(!torn, "%s fails, %d times with an answer", calls[i], failed);
+	}
+}
+
+/* Memory of the library cannot be had, or there is no room on the host for the landing. */
+static void no_memory(void)
+{
+	int torn = 0, refused = 0;
+	struct content c;
+
+	for (int nth = 1; nth < 12; nth++) {
+		set_up(NULL, NULL);
+		torn += take(&c, 6 * MIB) != 0;
+		glk_region_fail_after((uint32_t)nth);
+		refused += spill(&c) != 0;
+		glk_region_fail_after(0);
+		torn += fetch(&c) && fetch(&c) != -EALREADY;
+		torn += !drop(&c) || !rig_is_sound(&rig);
+		rig_close(&rig, 0);
+		tap_expect_log(tap.logs - tap.expected);
+	}
+	ok(!torn && refused, "without memory: %d times refused, and nothing lost",
+		refused);
+	set_up("tier.host=64MiB", NULL);
+	torn += take(&c, 6 * MIB);
+	is_int(spill(&c), -ENOMEM, "no room on the host beside the store");
+	ok(!torn && drop(&c), "  it stays where it is");
+	rig_close(&rig, 0);
+}
+
+/* Two at a time, of which one waits for the landing. */
+static void *other(void *arg)
+{
+	struct content *c = arg;
+	int torn = 0;
+
+	for (int i = 0; i < 5; i++)
+		torn += glk_cache_spill(&rig.cache, c->addr, a) ||
+			glk_cache_fetch(&rig.cache, c->addr, a) || !holds(c);
+	glk_seat_leave(&rig.cache);
+	return torn ? arg : NULL;
+}
+
+static void threads(void)
+{
+	struct content c[3];
+	pthread_t thread[3];
+	int torn = 0;
+	void *wrong;
+
+	set_up(NULL, NULL);
+	for (int i = 0; i < 3; i++)
+		torn += take(&c[i], (size_t)(3 + i) * MIB);
+	for (int i = 0; i < 3; i++)
+		torn += pthread_create(&thread[i], NULL, other, &c[i]) != 0;
+	for (int i = 0; i < 3; i++) {
+		pthread_join(thread[i], &wrong);
+		torn += wrong != NULL;
+	}
+	for (int i = 0; i < 3; i++)
+		torn += shows(&c[i]) || !drop(&c[i]);
+	ok(!torn, "contents of three threads come and go");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+int main(void)
+{
+	tap_plan_later();
+	if (glk_cipher_able()) {
+		tap_skip("contents are encrypted", "the library has no libsodium");
+		return tap_done();
+	}
+	comes_and_goes(NULL);
+	changed(NULL);
+	if (!glk_pack_able()) {
+		comes_and_goes("tier.compress=lz4");
+		changed("tier.compress=lz4");
+	}
+	begins_later();
+	in_place();
+	with_a_tag();
+	every_call_fails();
+	no_memory();
+	threads();
+	return tap_done();
+}
