@@ -88,7 +88,8 @@ static void measure(int level, size_t size)
 	out[0] = rate(ALL / 2, begin);
 	begin = now_s();
 	for (int i = 0; i < count / 2; i++) {
-		must(glake_fetch_range(ctx, block[i], size / 2, MIB, stream, NULL), "a part");
+		must(glake_fetch_range(ctx, block[i], size / 2, MIB, stream, NULL),
+			"a part");
 		must(glake_fetch(ctx, block[i], stream), "the rest");
 	}
 	must_cuda(work.sync(), "the GPU has gone");
