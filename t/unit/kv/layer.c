@@ -58,8 +58,9 @@ static void compute(struct glake_kv *kv, uint32_t slot)
 	}
 }
 
-static void with_two_layers(void)
+static void with_two_layers(uint32_t flags)
 {
+	struct glake_kv_options o = options;
 	struct glake_kv_sequence q = {.sz = sizeof(q)};
 	size_t wrong = 0, held = 0;
 	struct glake_kv *kv;
@@ -67,7 +68,8 @@ static void with_two_layers(void)
 
 	/* a layer takes 16 MiB, all of them 128 */
 	begin("soft.memory=38MiB");
-	kv = make(&options);
+	o.flags = flags;
+	kv = make(&o);
 	is_int(glake_kv_new(kv, TOKENS, stream, &slot), 0, "a sequence");
 	compute(kv, slot);
 	settle();
@@ -249,7 +251,8 @@ static void refuses(void)
 int main(void)
 {
 	tap_plan_later();
-	with_two_layers();
+	with_two_layers(0);
+	with_two_layers(GLAKE_KV_LARGE);
 	with_room();
 	maps_first();
 	refuses();
