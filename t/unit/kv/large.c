@@ -252,7 +252,8 @@ static void undoes(void)
 	if (glk_context_get(ctx, &context) || glake_kv_new(kv, TOKENS, stream, &slot))
 		tap_bail(record().text);
 	for (int i = 0; i < 3 * 3; i++) {
-		snprintf(rule, sizeof(rule), "%s:nth=%d:err=EIO", ops[i % 3], 1 + 3 * (i / 3));
+		snprintf(rule, sizeof(rule), "%s:nth=%d:err=EIO", ops[i % 3],
+			1 + 3 * (i / 3));
 		glake_trim(ctx, 0, 0, NULL);
 		glk_fault_set(context->drv, rule);
 		if (glake_kv_layer_grow(kv, slot, 0, LANES, PROMPT, stream)) {
