@@ -350,7 +350,7 @@ GLK_KEY(security, level, INT, security_level, "0", 0, 3, "",
 	"and when it is freed, and so are the pages of a KV cache in which a sequence had a domain; a program without either pays nothing. "
 	"2: every block when it is freed, before it serves again. 3: also before it is given; what goes to the host is encrypted as long as "
 	"it lies there, by libsodium with a key that only this process has and in its memory alone; what was changed there does not come back "
-	"(-EIO, CORRUPT), and glake_check says so. It is plain in 32MiB of locked memory while it is copied, which spill, fetch and suspend wait for then. "
+	"(-EIO, CORRUPT), and glake_check says so, and likewise of pages that are sealed, by glake_seal or as several sequences have them, whose numbers a kernel makes. What goes to the host is plain in 32MiB of locked memory while it is copied, which spill, fetch and suspend wait for then. "
 	"Nothing lies on the host in place: tier.place is to be gpu, and glake_suspend_in_place does what glake_suspend does. Blocks of glake_host_alloc come "
 	"with zeros, and are filled with them when they are freed, if no stream uses them. What lies on another GPU, and managed memory, is plain. "
 	"Without libsodium 3 is refused. All that is cleared on a GPU is queued on the stream of the free or of the request, or behind it, and nobody waits. "

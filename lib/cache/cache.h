@@ -192,6 +192,7 @@ struct glk_cache {
 	struct glk_learn *learn;     /* NULL: nothing was learned yet */
 	struct glk_reserve *reserve; /* NULL: no memory of the host is made ready */
 	glk_atomic(bool) moves;	     /* there is one */
+	uint64_t *sums; /* of sealed pages, by slot, 0 for none; NULL: there are none */
 	glk_atomic(bool)
 		encrypts; /* what goes to the host: security.level=3, of a tag too */
 	bool turning;	  /* somebody suspends or resumes it */
@@ -298,6 +299,9 @@ void glk_guarded_release(
 /* intact.c: whether contents of blocks that are away are what they were, as far as they have a hash (tier.verify) or are
  * encrypted. Frees and fetches of a block wait while it is looked at. 0, or -EIO (class CORRUPT) with the first one. Adds to *ret. */
 int glk_cache_check_away(struct glk_cache *cache, uint64_t *ret);
+/* sums.c: likewise of pages that are sealed, and of blocks that glake_seal sealed, where security.level=3 is or was of
+ * anything; what is seen for the first time is kept, and compared later. */
+int glk_cache_check_sealed(struct glk_cache *cache, uint64_t *ret);
 /* sampled.c: the arena of such blocks; NULL: there is none yet. Any thread. */
 struct glk_arena *glk_cache_sampled(const struct glk_cache *cache);
 /* miss.c: whether guard is to see every request, so that none is a hit; and the same under the lock. */

@@ -18,6 +18,7 @@
  * gone, which could only be read.
  */
 #include "base/error.h"
+#include "base/thread.h"
 #include "cache/away.h"
 #include "cache/plan.h"
 #include "cache/seal.h"
@@ -59,29 +60,6 @@ static bool is_final(const struct glk_cache *cache, const struct glk_extent *e)
 	return glk_part_is_elastic(cache, e) && glk_part_at(cache, e)->final;
 }
 
-/* A page of the GPU, of one slot, on which the block stands, all of it. */
-static bool is_page(const struct glk_map *map, const struct glk_extent *e, uint32_t slot)
-{
-	uint64_t end = (uint64_t)(slot + 1) << map->shift;
-
-	return !glk_part_gone(map, e, slot) && !glk_bit_get(map->wide, slot) &&
-		!glk_map_is_host(map, map->page[slot]) &&
-		end <= e->offset + glk_extent_asked(e);
-}
-
-/* Whether a sealed page is read at another slot already. */
-static bool is_again(const struct glk_map *map, uint32_t slot)
-{
-	uint32_t at;
-
-	if (!glk_is_sealed(map, slot))
-		return false;
-	at = glk_map_page(map, map->page[slot])->first_alias;
-	while (!glk_is_sealed(map, at))
-		at = map->alias[at];
-	return at != slot;
-}
-
 /* ---- What is looked at ---- */
 
 static int hash(struct dedup *d, uint64_t addr, uint64_t bytes)
@@ -108,8 +86,8 @@ static int look_at_pages(
 	int err = 0;
 
 	for (uint32_t slot = all.first; slot <= all.last + 1 && !err; slot++) {
-		bool takes = slot <= all.last && is_page(map, e, slot) &&
-			(own || !is_again(map, slot));
+		bool takes = slot <= all.last && glk_seal_is_page(map, e, slot) &&
+			(own || !glk_seal_is_again(map, slot));
 
 		if (takes && s.first > s.last)
 			s.first = slot;
@@ -175,6 +153,7 @@ static int begin(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	d->size = glk_extent_asked(e);
 	d->part = glk_slot_bytes(&arena->map);
 	glk_part_at(arena->gpu, e)->final = true;
+	glk_sums_forget(arena->gpu, all.first, all.last - all.first + 1);
 	for (uint32_t slot = all.first; slot <= all.last; slot++) {
 		if (glk_is_sealed(&arena->map, slot) &&
 			glk_map_page(&arena->map, arena->map.page[slot])->sealers > 1)
@@ -242,7 +221,7 @@ static bool is_same(const struct dedup *d, const struct glk_extent *from, uint64
 	const struct glk_map *map = &d->arena->map;
 	uint32_t slot = slot_at(map, from, source);
 
-	return is_page(map, from, slot) && is_page(map, d->e, to) &&
+	return glk_seal_is_page(map, from, slot) && glk_seal_is_page(map, d->e, to) &&
 		map->page[slot] == map->page[to];
 }
 
@@ -252,7 +231,7 @@ static bool may_pair(const struct dedup *d, const struct glk_extent *from,
 	const struct glk_map *map = &d->arena->map;
 	uint32_t slot = slot_at(map, from, source);
 
-	return is_page(map, from, slot) && is_page(map, d->e, to) &&
+	return glk_seal_is_page(map, from, slot) && glk_seal_is_page(map, d->e, to) &&
 		map->page[slot] != map->page[to] &&
 		glk_map_page(map, map->page[slot])->aliases < GLK_SEALERS_MAX - BATCH;
 }
@@ -449,6 +428,8 @@ int glk_cache_seal(struct glk_cache *cache, uint64_t addr, struct CUstream_st *s
 	struct dedup d = {.cache = cache, .addr = addr, .stream = stream, .did = *ret};
 	struct glk_asking how = {.fn = begin, .takes = true, .arg = &d};
 	int err = glk_asked(cache, addr, stream, &how);
+	struct glake_error why;
+	uint64_t sums = 0;
 
 	/* what writes it has finished before it is read on another stream */
 	if (!err)
@@ -472,6 +453,10 @@ int glk_cache_seal(struct glk_cache *cache, uint64_t addr, struct CUstream_st *s
 	if (d.source)
 		glk_region_free(d.source, d.size / slot_bytes(&d) * sizeof(*d.source));
 	glk_likeness_free(d.look);
+	why = glk_thread_current->error;
+	/* what it finds is told by a check */
+	if (!err && glk_cache_check_sealed(cache, &sums))
+		glk_error_back(&why);
 	*ret = d.did;
 	return err;
 }

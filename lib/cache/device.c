@@ -284,6 +284,7 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 		failed = glk_away_fini(cache);
 		err = err ? err : failed;
 		glk_streams_fini(&cache->streams);
+		glk_sums_fini(cache);
 		glk_arena_fini_alone(&cache->arena, &cache->space);
 	} else {
 		glk_tag_fini(cache);

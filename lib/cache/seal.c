@@ -117,6 +117,7 @@ bool glk_seal_page(struct glk_arena *arena, struct glk_extent *e, uint32_t slot)
 		return false;
 	glk_seal_begin(&arena->map, (struct glk_mapping){slot, slot});
 	glk_part_at(arena->gpu, e)->sealed++;
+	glk_sums_forget(arena->gpu, slot, 1);
 	return true;
 }
 

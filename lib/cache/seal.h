@@ -31,6 +31,34 @@ struct glk_kept_seal {
 	uint64_t read; /* the tick until which the contents are read */
 };
 
+/* A page of the GPU, of one slot, on which the block stands, all of it. */
+static inline bool glk_seal_is_page(
+	const struct glk_map *map, const struct glk_extent *e, uint32_t slot)
+{
+	uint64_t end = (uint64_t)(slot + 1) << map->shift;
+
+	return !glk_part_gone(map, e, slot) && !glk_bit_get(map->wide, slot) &&
+		!glk_map_is_host(map, map->page[slot]) &&
+		end <= e->offset + glk_extent_asked(e);
+}
+
+/* Whether a sealed page is read at another slot already. */
+static inline bool glk_seal_is_again(const struct glk_map *map, uint32_t slot)
+{
+	uint32_t at;
+
+	if (!glk_is_sealed(map, slot))
+		return false;
+	at = glk_map_page(map, map->page[slot])->first_alias;
+	while (!glk_is_sealed(map, at))
+		at = map->alias[at];
+	return at != slot;
+}
+
+/* sums.c. What is known of the contents of slots is nothing any more: others lie there, or they may be written. */
+void glk_sums_forget(struct glk_cache *cache, uint32_t slot, uint32_t count);
+void glk_sums_fini(struct glk_cache *cache);
+
 /* That of the word of a piece. */
 struct glk_kept_seal *glk_seal_at(const struct glk_cache *cache, uint32_t word);
 /* The run of the store with the contents of a piece; 0: none. */

@@ -53,6 +53,7 @@ int glk_seal_stand(struct glk_arena *arena, struct glk_extent *e, uint32_t slot,
 	if (there)
 		glk_bits_set(map->usable, slot, slot + there - 1);
 	glk_seal_enter(map, slot, slot + count - 1);
+	glk_sums_forget(arena->gpu, slot, count);
 	glk_part_at(arena->gpu, e)->sealed += count;
 	/* a mapping from before the page was sealed may be written by rights */
 	if (there)
@@ -75,6 +76,7 @@ void glk_seal_came(
 	k->page = arena->map.page[slot];
 	glk_map_page(&arena->map, k->page)->kept_as = word & GLK_KEPT_RUN;
 	glk_seal_begin(&arena->map, (struct glk_mapping){slot, slot});
+	glk_sums_forget(arena->gpu, slot, 1);
 	glk_part_at(arena->gpu, e)->sealed++;
 	glk_seal_promise(arena, slot, 1);
 }

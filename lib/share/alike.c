@@ -225,6 +225,11 @@ uint64_t glk_likeness_looked(const struct glk_likeness *l)
 	return l->parts * l->part;
 }
 
+uint64_t glk_likeness_number(const struct glk_likeness *l, uint64_t part)
+{
+	return (uint64_t)l->numbers[part].word[0] << 32 | l->numbers[part].word[1];
+}
+
 /* Of those that have its first word, which are next to each other, the firsts of other numbers are few. */
 uint64_t glk_likeness_pair(struct glk_likeness *l, const struct glk_alike_pair **ret)
 {

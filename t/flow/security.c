@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include <glake/host.h>
+#include <glake/publish.h>
 
 static const char *const levels[][2] = {{"security.level=0", NULL},
 	{"security.level=1", NULL}, {"security.level=2", NULL},
@@ -439,6 +440,96 @@ static void on_the_host(void)
 	flow_close(ctx, 0);
 }
 
+/* A block that is sealed: a check sees each page of it, and a byte that has changed. */
+static void sealed(void)
+{
+	struct glake *ctx = open_with(levels[3]);
+	char *p = NULL, *q = NULL;
+
+	is_int(glake_alloc(ctx, 0, 8 * MIB, NULL, GLAKE_ALLOC_ELASTIC, (void **)&p), 0,
+		"an elastic block");
+	is_int(glake_commit(ctx, p, 0, 8 * MIB, NULL, NULL), 0, "  has memory");
+	for (size_t at = 0; at < 8 * MIB; at++)
+		p[at] = (char)(at >> 18);
+	is_int((int64_t)checked(ctx, 0).contents, 0, "a check does not look at it");
+	is_int(glake_seal(ctx, p, NULL, 0, NULL), 0, "it is sealed");
+	is_int((int64_t)checked(ctx, 0).contents, 4, "  from then on each page");
+	p[5 * MIB] ^= 1;
+	checked(ctx, -EIO);
+	is_str(glake_error_class_name(flow_error().error_class), "CORRUPT",
+		"  a byte of one has changed");
+	ok(strstr(flow_error().text, "sealed page") != NULL, "  which it says: %s",
+		flow_error().text);
+	p[5 * MIB] ^= 1;
+	is_int((int64_t)checked(ctx, 0).contents, 4, "  and is as it was");
+	is_int(glake_alloc(ctx, 0, 8 * MIB, NULL, GLAKE_ALLOC_ELASTIC, (void **)&q), 0,
+		"another one");
+	is_int(glake_commit(ctx, q, 0, 8 * MIB, NULL, NULL), 0, "  has memory");
+	memcpy(q, p, 8 * MIB);
+	is_int(glake_seal(ctx, q, NULL, 0, NULL), 0, "  is sealed, with equal pages");
+	is_int((int64_t)checked(ctx, 0).contents, 4, "  which are looked at once");
+	p[MIB] ^= 1;
+	checked(ctx, -EIO);
+	p[MIB] ^= 1;
+	is_int(glake_unseal(ctx, p, NULL), 0, "the first is sealed no more");
+	glake_soft_stream_sync(ctx, 0, NULL);
+	memset(p, 7, 8 * MIB);
+	checked(ctx, 0);
+	is_int((int64_t)checked(ctx, 0).contents, 4, "  and may be written");
+	is_int(glake_seal(ctx, p, NULL, 0, NULL), 0, "  and sealed again");
+	checked(ctx, 0);
+	is_int(glake_suspend(ctx, 0, NULL), 0, "all of it goes, encrypted");
+	ok(checked(ctx, 0).contents > 0, "  and is looked at there");
+	is_int(glake_resume(ctx, 0, NULL), 0, "  comes back");
+	checked(ctx, 0);
+	glake_free(ctx, p, NULL);
+	glake_free(ctx, q, NULL);
+	is_int((int64_t)checked(ctx, 0).contents, 0, "freed");
+	flow_close(ctx, 0);
+}
+
+/* Pages that two sequences have. */
+static void sealed_tokens(void)
+{
+	struct glake *ctx = open_with(levels[3]);
+	struct glake_kv_options options = {.sz = sizeof(options),
+		.slots = 2,
+		.tokens = 1024,
+		.lanes = 1,
+		.lane_bytes = 4096};
+	struct glake_kv_place place = {.sz = sizeof(place)};
+	uint32_t slot, other;
+	struct glake_kv *kv;
+	char *at;
+
+	if (glake_kv_open(ctx, 0, &options, NULL, &kv) ||
+		glake_kv_place_get(kv, 0, &place))
+		tap_bail("no cache");
+	is_int(glake_kv_new(kv, 1024, NULL, &slot), 0, "a sequence");
+	is_int(glake_kv_grow(kv, slot, 1024, NULL), 0, "  grows");
+	glake_soft_stream_sync(ctx, 0, NULL);
+	at = (char *)place.base + slot * place.slot;
+	memset(at, 5, 4 * MIB);
+	is_int(glake_kv_fork(kv, slot, 1024, 1024, NULL, &other), 0, "it is forked");
+	checked(ctx, 0);
+	is_int((int64_t)checked(ctx, 0).contents, 2, "pages of both are looked at");
+	at[3 * MIB] ^= 1;
+	checked(ctx, -EIO);
+	at[3 * MIB] ^= 1;
+	is_int(glake_kv_free(kv, other, NULL), 0, "one ends");
+	is_int(glake_kv_free(kv, slot, NULL), 0, "and the other");
+	is_int(glake_kv_new(kv, 1024, NULL, &slot), 0, "another sequence");
+	is_int(glake_kv_grow(kv, slot, 1024, NULL), 0, "  in its place");
+	glake_soft_stream_sync(ctx, 0, NULL);
+	memset((char *)place.base + slot * place.slot, 6, 4 * MIB);
+	checked(ctx, 0);
+	is_int(glake_kv_fork(kv, slot, 1024, 1024, NULL, &other), 0, "  is forked too");
+	checked(ctx, 0);
+	is_int((int64_t)checked(ctx, 0).contents, 2, "  and is not taken for the first");
+	is_int(glake_kv_close(kv, NULL), 0, "the cache goes");
+	flow_close(ctx, 0);
+}
+
 /* Whether the library has what level 3 wants; else it says so. */
 static int most(void)
 {
@@ -481,6 +572,8 @@ int main(void)
 	if (last == 3) {
 		before_use();
 		on_the_host();
+		sealed();
+		sealed_tokens();
 	}
 	captured();
 	of_tag();

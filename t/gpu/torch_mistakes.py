@@ -122,7 +122,9 @@ def main():
             out, err = child.communicate(timeout=120)
             word = out.split("\n")[0] or err[-300:]
             want = EXPECTED.get((mode, what), "fault" if mode == "full" else "named")
-            good = word == want or word.startswith("skip")
+            # it does not launch its kernel on memory that is mapped no more
+            refused = kind == "triton" and want == "fault" and "cannot be accessed from Triton" in word
+            good = word == want or word.startswith("skip") or refused
             failed += not good
             print(f"{'ok' if good else 'FAILED'}: {mode}, {kind}, {what}: {word}", flush=True)
             if "#" in err:
