@@ -89,6 +89,17 @@ with torch.inference_mode():
     model(torch.ones(4, 9, dtype=torch.long), past_key_values=past, use_cache=True)
     print(json.dumps(["anew", past.get_seq_length(), past.figures()["length"]]))
 past.close()
+
+# with gradients, as when a model is called without a thought of them
+said = []
+for past in (T.DynamicCache(config=config), kv.TransformersCache(config, on_host=True)):
+    tokens = torch.randint(1, 97, (2, 40), generator=torch.Generator().manual_seed(3))
+    for part in (tokens[:, :38], tokens[:, 38:39], tokens[:, 39:]):
+        out = model(part, past_key_values=past, use_cache=True).logits
+    said.append(out.detach())
+past.close()
+print(json.dumps(["gradients", torch.allclose(*said, atol=1e-5)]))
+del out, said
 print(json.dumps(["live", glake.stats(0)["live"]]))
 '''
 
@@ -113,5 +124,6 @@ tap.equal(told.get("again"), [True], "and said again")
 tap.equal(told.get("chosen"), [True, [4, 2, 52, 16]], "sequences are chosen, and doubled")
 tap.has(told.get("more", [""])[0], "a batch of 8 in a cache of 4", "no more than there are")
 tap.equal(told.get("anew"), [9, 9], "it begins anew")
+tap.equal(told.get("gradients"), [True], "a model that keeps gradients says the same")
 tap.equal(told.get("live"), [0], "and nothing is left")
 tap.done()

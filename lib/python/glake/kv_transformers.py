@@ -162,7 +162,8 @@ class FullLayer(_Layer, DynamicLayer):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         shared, number = self.shared, self.number
-        if key_states.shape[2] != 1 or shared.both is None or self.batch < shared.slots:
+        # a place for a result is for those who want no gradients
+        if key_states.shape[2] != 1 or shared.both is None or self.batch < shared.slots or torch.is_grad_enabled():
             self._put(key_states, value_states)
             self._show()
             return self.keys, self.values
