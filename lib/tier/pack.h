@@ -74,7 +74,7 @@ void glk_pack_spend(struct glk_pack *pack, struct glk_store_run *run);
 
 /* together.c. Without the lock: a function that takes units of so many until none is left is run here and in
  * threads of the library, as many as have one each and as there are processors. */
-#define GLK_PACK_THREADS GLK_PACK_HALF
+#define GLK_PACK_THREADS 16
 void glk_pack_together(uint32_t units, void (*fn)(void *arg), void *arg);
 
 /* unpack.c. An error of units, -EIO (CORRUPT) or -ENOMEM, with a record; 0 for none. */
