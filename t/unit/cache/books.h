@@ -2,10 +2,10 @@
 #ifndef GLK_UNIT_CACHE_BOOKS_H
 #define GLK_UNIT_CACHE_BOOKS_H
 
-/* A part of walk.h: what the memory of the host and the streams keep of themselves, against what lies there; and
+/* A part of walk.c: what the memory of the host and the streams keep of themselves, against what lies there; and
  * whether nothing of a GPU is under way. */
 
-static inline bool books_tell(const char *what, uint64_t told, uint64_t seen)
+bool books_tell(const char *what, uint64_t told, uint64_t seen)
 {
 	if (told != seen)
 		tap_note("%s: told %" PRIu64 ", walked %" PRIu64, what, told, seen);
@@ -82,7 +82,7 @@ static inline bool books_store(const struct glk_store *store)
 }
 
 /* Blocks of the host for the program. */
-static inline bool books_hostpool(struct glk_hostpool *pool)
+bool books_hostpool(struct glk_hostpool *pool)
 {
 	uint64_t live = 0, given = 0, waits = 0, there = 0, pieces = 0, blocks = 0,
 		 whole = 0;
@@ -170,7 +170,7 @@ static inline bool books_streams(const struct glk_streams *streams)
 }
 
 /* Whether no call is in the middle of anything. */
-static inline bool books_rest(struct glk_cache *cache)
+bool books_rest(struct glk_cache *cache)
 {
 	const struct glk_streams *streams = &cache->streams;
 	uint32_t under_way = cache->plans.waiters + cache->plans.inside +

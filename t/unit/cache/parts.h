@@ -2,7 +2,7 @@
 #ifndef GLK_UNIT_CACHE_PARTS_H
 #define GLK_UNIT_CACHE_PARTS_H
 
-/* A part of walk.h: what the records of blocks that are away in part tell (cache/part.h), against the bits and the
+/* A part of walk.c: what the records of blocks that are away in part tell (cache/part.h), against the bits and the
  * pieces of their slots; and what a GPU tells of all that is away, against those. */
 
 struct walk_parts {
@@ -32,8 +32,7 @@ static inline bool walk_content(
 }
 
 /* The content of the first piece of a block that is away. */
-static inline uint32_t first_run_of(
-	const struct glk_arena *arena, const struct glk_extent *e)
+uint32_t first_run_of(const struct glk_arena *arena, const struct glk_extent *e)
 {
 	return glk_part_is(e)
 		? *glk_part_word(arena, e, glk_extent_first(&arena->map, e)) &

@@ -2,7 +2,7 @@
 #ifndef GLK_UNIT_CACHE_RUNS_H
 #define GLK_UNIT_CACHE_RUNS_H
 
-/* A part of walk.h: what glk_cache_walk() hands out, added up, against the figures. */
+/* A part of walk.c: what glk_cache_walk() hands out, added up, against the figures. */
 
 struct walk_runs {
 	struct glake_stats sum;
