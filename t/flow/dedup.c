@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #define PAGE   (2 * MIB)
@@ -39,16 +40,18 @@ static unsigned char *elastic(size_t pages)
 /* What a page of a kind has. */
 static const unsigned char *words_of(int kind)
 {
-	static unsigned char words[128][PAGE];
-	static bool made[128];
+	/* mapped: a search for leaks reads all variables of a program at its end */
+	static uint64_t *words[128];
 
-	for (size_t i = 0; i < PAGE && !made[kind]; i += 8) {
-		uint64_t word = ((uint64_t)kind + 1) * 0x9e3779b97f4a7c15u * (i + 8);
-
-		memcpy(words[kind] + i, &word, 8);
-	}
-	made[kind] = true;
-	return words[kind];
+	if (words[kind])
+		return (unsigned char *)words[kind];
+	words[kind] = mmap(
+		NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (words[kind] == MAP_FAILED)
+		tap_bail("no memory for words");
+	for (size_t i = 0; i < PAGE / 8; i++)
+		words[kind][i] = ((uint64_t)kind + 1) * 0x9e3779b97f4a7c15u * (i * 8 + 8);
+	return (unsigned char *)words[kind];
 }
 
 static void fill(unsigned char *at, int kind)

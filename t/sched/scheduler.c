@@ -34,6 +34,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/personality.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -77,7 +78,8 @@ struct thread {
 };
 
 bool glk_sched_one_thread;
-static struct thread threads[THREADS];
+static struct thread *
+	threads; /* mapped: a search for leaks reads all variables of a program at its end */
 static uint32_t live[THREADS], live_count, last_slot;
 static _Thread_local struct thread *me;
 static pthread_key_t end_key;
@@ -458,7 +460,7 @@ void glk_sched_section(int step)
 		return;
 	me->sections += step;
 	if (step < 0 && !me->sections)
-		turn_wake(&threads);
+		turn_wake(threads);
 }
 
 /* A grace period: until all sections that are open now have ended. Those that are entered meanwhile end
@@ -473,7 +475,7 @@ void __wrap_urcu_bp_synchronize_rcu(void)
 		for (uint32_t i = 0; i < live_count; i++)
 			open |= &threads[live[i]] != me && threads[live[i]].sections > 0;
 		if (open)
-			turn_wait("synchronize_rcu", &threads, NEVER);
+			turn_wait("synchronize_rcu", threads, NEVER);
 	}
 	__real_urcu_bp_synchronize_rcu();
 	glk_sched_point();
@@ -661,6 +663,10 @@ static __attribute__((constructor)) void start(int argc, char **argv)
 	sched.show = getenv("GLAKE_SCHED_SHOW");
 	pthread_key_create(&end_key, end_thread);
 	pthread_atfork(NULL, NULL, be_child);
+	threads = mmap(NULL, THREADS * sizeof(*threads), PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (threads == MAP_FAILED)
+		give_up("no memory for the threads");
 	me = add_thread();
 	me->id = pthread_self();
 	begin_epoch();
