@@ -78,8 +78,8 @@ struct thread {
 };
 
 bool glk_sched_one_thread;
-static struct thread *
-	threads; /* mapped: a search for leaks reads all variables of a program at its end */
+/* Mapped: a search for leaks reads all variables of a program at its end. */
+static struct thread *threads;
 static uint32_t live[THREADS], live_count, last_slot;
 static _Thread_local struct thread *me;
 static pthread_key_t end_key;
