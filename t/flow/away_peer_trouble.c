@@ -21,14 +21,14 @@ static void fails(const char *op, const char *err, int most)
 		snprintf(rule, sizeof(rule), "driver.fault=%s:from=%d:len=1:err=%s", op,
 			n, err);
 		ctx = flow_open(
-			(const char *const[]){ROOM, "tier.peer_room=64MiB", rule, NULL});
-		if (glake_alloc(ctx, 0, 34 * MIB, NULL, 0, &one) ||
-			glake_alloc(ctx, 0, 34 * MIB, NULL, 0, &two)) {
+			(const char *const[]){ROOM, "tier.peer_room=32MiB", rule, NULL});
+		if (glake_alloc(ctx, 0, 18 * MIB, NULL, 0, &one) ||
+			glake_alloc(ctx, 0, 18 * MIB, NULL, 0, &two)) {
 			glake_close(ctx, NULL);
 			continue;
 		}
-		write_words(one, 34 * MIB);
-		write_words(two, 34 * MIB);
+		write_words(one, 18 * MIB);
+		write_words(two, 18 * MIB);
 		glake_spill(ctx, one, NULL);
 		glake_spill(ctx, two, NULL);
 		glake_suspend(ctx, 1, NULL);
@@ -42,7 +42,7 @@ static void fails(const char *op, const char *err, int most)
 			if (about(two).away)
 				wrong += glake_fetch(ctx, two, NULL) != 0;
 		}
-		torn += !holds(one, 34 * MIB) || !holds(two, 34 * MIB);
+		torn += !holds(one, 18 * MIB) || !holds(two, 18 * MIB);
 		glake_free(ctx, one, NULL);
 		glake_free(ctx, two, NULL);
 		glake_trim(ctx, 0, 0, NULL);

@@ -16,7 +16,7 @@ static void is_right(const char *streams, struct CUstream_st *on)
 	open_crew(settings);
 	made = stream;
 	stream = on ? on : stream;
-	for (int i = 0; i < (tap_on_valgrind() ? 2 : 10); i++) {
+	for (int i = 0; i < (tap_storms_take_long() ? 3 : 10); i++) {
 		size_t bytes = i % 3
 			? GLK_BOUNCE_LEAST + dice() % (BIG - 400 - GLK_BOUNCE_LEAST)
 			: GLK_BOUNCE_LEAST + dice() % 3;

@@ -66,7 +66,7 @@ static void faults(const char *form, unsigned least)
 		for (; o.failed; tries++) {
 			int before = o.wrong;
 
-			n += tap_storms_take_long() ? 5 : 1;
+			n += tap_storms_take_long() ? 15 : 1;
 			try_one(up, form, n, &o);
 			if (o.wrong > before)
 				tap_note("call %u", n);

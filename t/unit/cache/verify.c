@@ -157,9 +157,11 @@ int main(void)
 {
 	tap_plan_later();
 	if (tap_has_xxhash()) {
+		finds_small();
+		if (tap_one_thread_takes_long())
+			return tap_done();
 		finds_a_bit();
 		is_freed();
-		finds_small();
 		tap_skip("a library without xxhash.h refuses the key", "this one has it");
 	} else {
 		is_missing();
