@@ -31,7 +31,8 @@ struct glk_context {
 	struct glk_conf conf;
 	struct glk_drv *drv;
 	struct glk_pool pool;
-	struct glk_lessee *lessee; /* of a broker; NULL: there is none */
+	struct glk_lessee *lessee;     /* of a broker; NULL: there is none */
+	struct glk_guard_looks *looks; /* NULL: guard.look is 0 */
 	bool has_quota;
 	struct glk_cache *caches; /* one a GPU */
 	struct glk_io io;	  /* copies over many paths */

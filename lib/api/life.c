@@ -227,6 +227,8 @@ int glake_open(const struct glake_options *options, struct glake **ret_ctx)
 		take_down(context, &live);
 		return err;
 	}
+	context->looks = glk_guard_looks_new(
+		context->caches, context->devices, context->conf.guard_look);
 	glk_socket_begin(handle, context);
 	*ret_ctx = handle;
 	return 0;
@@ -260,6 +262,7 @@ int glake_close(struct glake *ctx, size_t *ret_leaked)
 	err = glk_context_withdraw(ctx, &context);
 	if (err)
 		return err;
+	glk_guard_looks_end(context->looks);
 	glk_managed_end(context);
 	glk_copy_jobs_leave(ctx, context);
 	/* no thread begins a copy once the GPUs were waited for */

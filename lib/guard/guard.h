@@ -16,6 +16,7 @@
  *	guard.c		which blocks are guarded, and their records
  *	kept.c		blocks that were freed and are kept
  *	check.c		kernels, and what they found
+ *	look.c		looks at all of it, each so often
  *	report.c	what is said of that
  *	describe.c	what any address is
  *	stack.c		who asked for a block and who freed it
@@ -33,6 +34,7 @@
 #include <glake/guard.h>
 
 struct glk_guard;
+struct glk_guard_looks;
 
 /* The mode of blocks that are asked for from now on, and guard.rate. 0, or -ENOMEM. By one thread at a time for each
  * GPU. */
@@ -51,6 +53,11 @@ void glk_guard_fini(struct glk_cache *cache);
 /* Looks at all that is guarded on a GPU, behind all work that was queued there; adds to *ret. 0 with what was found,
  * or -EBUSY (CAPTURE), -EIO or -ENODEV of the driver. */
 int glk_guard_check(struct glk_cache *cache, struct glake_checked *ret);
+/* A thread that does so each so many ns, of GPUs in a row that stay; NULL: none, for 0 and where the log says so. And its end,
+ * behind a look under way. */
+struct glk_guard_looks *glk_guard_looks_new(
+	struct glk_cache *caches, int count, int64_t ns);
+void glk_guard_looks_end(struct glk_guard_looks *looks);
 /* What an address of a GPU is: fills all but sz of *d, which is zeroed. Keeps the record of the thread. */
 void glk_guard_describe(
 	struct glk_cache *cache, uint64_t addr, struct glake_described *d);

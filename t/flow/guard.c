@@ -839,6 +839,31 @@ static void report(void)
 	flow_close(ctx, 0);
 }
 
+/* Spoiled and never freed: seen by a thread all the same. */
+static void looked_at(void)
+{
+	struct glake *ctx = open_with(
+		(const char *const[]){"guard.mode=canary", "guard.look=1ms", NULL});
+	struct glake_finding f = {.sz = sizeof(f)};
+	char *p = given(ctx, 1000);
+	int err = -ENOENT;
+
+	spoil(p + 1002, 4);
+	while (err == -ENOENT) {
+		sched_yield();
+		err = glake_finding_get(ctx, 0, 0, &f);
+	}
+	is_int(err, 0, "what nobody frees is looked at each so often");
+	ok(f.kind == GLAKE_FINDING_OVERRUN && f.base == p && f.offset == 1002 &&
+			f.bytes == 4,
+		"  and what was written there is named");
+	glake_free(ctx, p, NULL);
+	checked(ctx, -EIO);
+	flow_close(ctx, 0);
+	ctx = open_with((const char *const[]){"guard.look=3600s", NULL});
+	flow_close(ctx, 0);
+}
+
 static void arguments(void)
 {
 	struct glake *ctx = open_with(canary);
@@ -905,6 +930,7 @@ int main(void)
 	streams();
 	elsewhere();
 	report();
+	looked_at();
 	arguments();
 	return tap_done();
 }
