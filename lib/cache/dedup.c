@@ -602,8 +602,11 @@ int glk_cache_unseal(struct glk_cache *cache, uint64_t addr, struct CUstream_st 
 
 	if (err)
 		return err;
+	/* rights do not change while what was queued reads it */
+	err = cache->drv->ops->stream_sync(cache->drv, cache->device, stream);
 	how.fn = own;
-	err = glk_asked(cache, addr, stream, &how);
+	if (!err)
+		err = glk_asked(cache, addr, stream, &how);
 	failed = glk_cache_free(cache, u.beside, stream);
 	return err ? err : failed;
 }

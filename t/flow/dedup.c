@@ -196,6 +196,31 @@ static void test_last(void)
 	}
 }
 
+/* What is queued may read it until then: rights do not change under it. */
+static void test_waits(void)
+{
+	struct CUstream_st *stream = NULL;
+	unsigned char *other;
+	struct copy one;
+
+	ctx = flow_open((const char *const[]){"soft.streams=stepped", NULL});
+	one = make("ab");
+	other = flow_alloc(ctx, 32 * PAGE, NULL);
+	memset(other, 1, 32 * PAGE);
+	glake_stream_new(ctx, 0, &stream);
+	seal(&one, 0);
+	for (uint32_t i = 2; i < 10; i++)
+		glake_soft_fill(ctx, stream, other, i, 32 * PAGE / 4);
+	ok(other[0] < 9, "a stream has work to do");
+	is_int(glake_unseal(ctx, one.ptr, stream), 0, "a block is unsealed");
+	is_int(other[0], 9, "when that is done");
+	ok(right(&one), "every word is there");
+	glake_free(ctx, other, NULL);
+	glake_free(ctx, one.ptr, NULL);
+	glake_stream_free(ctx, 0, stream);
+	flow_close(ctx, 0);
+}
+
 /* One block: equal pages of its own, and ranges of it that go. */
 static void test_one(void)
 {
@@ -426,6 +451,7 @@ int main(void)
 	tap_plan_later();
 	test_blocks();
 	test_last();
+	test_waits();
 	test_one();
 	test_shared_before();
 	test_random();
