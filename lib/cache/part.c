@@ -273,7 +273,7 @@ static void arrive(struct glk_arena *arena, struct glk_extent *e,
 		put(arena, e, s.last + 1, rest.behind | flags);
 }
 
-/* Of a stretch that is gone no piece is left. */
+/* Of a stretch that is gone no piece is left. What was not kept is other contents from then on. */
 static void clear(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
 	uint64_t read, uint32_t spare[2])
 {
@@ -287,6 +287,7 @@ static void clear(struct glk_arena *arena, struct glk_extent *e, struct glk_stre
 			in = glk_part_bare(&arena->map, slot, s.last);
 			weigh(arena, e, in, GLK_KEPT_BARE, false);
 			glk_bits_clear(arena->map.bare, in.first, in.last);
+			glk_sums_forget(arena->gpu, in.first, in.last - in.first + 1);
 			continue;
 		}
 		p = glk_part_piece(arena, e, slot);
@@ -296,6 +297,8 @@ static void clear(struct glk_arena *arena, struct glk_extent *e, struct glk_stre
 		in.first = before ? s.first : in.first;
 		in.last = in.last > s.last ? s.last : in.last;
 		arrive(arena, e, &p, in, read, cut ? spare[!before] : 0);
+		if (!(p.word & GLK_KEPT_RUN))
+			glk_sums_forget(arena->gpu, in.first, in.last - in.first + 1);
 	}
 }
 

@@ -462,6 +462,17 @@ static void sealed(void)
 		flow_error().text);
 	p[5 * MIB] ^= 1;
 	is_int((int64_t)checked(ctx, 0).contents, 4, "  and is as it was");
+	is_int(glake_decommit(ctx, p, 4 * MIB, 2 * MIB, NULL, NULL), 0, "that page goes");
+	is_int((int64_t)checked(ctx, 0).contents, 3, "  the others are looked at");
+	glake_trim(ctx, 0, 0, NULL);
+	is_int(glake_commit(ctx, p, 4 * MIB, 2 * MIB, NULL, NULL), 0,
+		"  another one comes");
+	is_int((int64_t)checked(ctx, 0).contents, 3, "  of which nothing is known yet");
+	is_int((int64_t)checked(ctx, 0).contents, 4, "  but then");
+	for (size_t at = 4 * MIB; at < 6 * MIB; at++)
+		p[at] = (char)(at >> 18);
+	is_int(glake_seal(ctx, p, NULL, 0, NULL), 0, "all are sealed again");
+	is_int((int64_t)checked(ctx, 0).contents, 4, "  and looked at");
 	is_int(glake_alloc(ctx, 0, 8 * MIB, NULL, GLAKE_ALLOC_ELASTIC, (void **)&q), 0,
 		"another one");
 	is_int(glake_commit(ctx, q, 0, 8 * MIB, NULL, NULL), 0, "  has memory");
