@@ -316,7 +316,8 @@ static GLK_COLD int serve_long(struct glk_cache *cache, const struct asked *aske
 		GLK_PROBE3(miss, cache->device, request.size, *ret_addr);
 	if (err || request.wake)
 		tell(cache, &request, asked, err);
-	if (cache->node->leave && cache->node->leave->hear)
+	/* the program may be asked then, and the GPU waited for */
+	if (cache->node->leave && cache->node->leave->hear && !asked->capture)
 		cache->node->leave->hear(cache->node->leave);
 	return err;
 }

@@ -129,6 +129,8 @@ def check_pressure(broker, *settings):
     two.start("alloc 400")
     if settings:
         ok(broker.waiting(), "another one that wants more than is left waits")
+        equal(one.do("capture 2"), "0", "while the first one captures a graph")
+        equal(one.do("asked"), "0 0 0", "for which its program is not asked")
         equal(one.do("whole 2"), "3", "until the first one has a request that is no hit")
     equal(two.answer(), "0", "the other one has it")
     times, want, timed = map(int, one.do("asked").split())

@@ -17,6 +17,7 @@
  *	trim		gives back what lies idle
  *	room N		frees a block when it is asked for room; and "asked" says how often, the bytes, and whether until a time
  *	cold N		has it be cold; and "fetch N"
+ *	capture MIB	a block for a stream that captures a graph
  *	tag NAME	is that of all blocks from now on; "away" drops them, and "again" has their memory back
  *	fork		a child that has all descriptors and does nothing
  *	write N		a copy of a byte to it
@@ -261,6 +262,26 @@ static void do_room(int n)
 	say(glake_shortage_set(ctx, make_room, NULL));
 }
 
+static void do_capture(size_t mib)
+{
+	struct CUstream_st *stream;
+	uint32_t graph;
+	void *ptr;
+	int err = glake_stream_new(ctx, 0, &stream);
+
+	if (!err)
+		err = glake_soft_capture_begin(ctx, 0, stream);
+	if (!err)
+		err = glake_alloc(ctx, 0, mib << 20, stream, 0, &ptr);
+	if (!err)
+		err = glake_free(ctx, ptr, stream);
+	if (!err)
+		err = glake_soft_capture_end(ctx, 0, stream, &graph);
+	if (!err)
+		err = glake_soft_graph_free(ctx, graph);
+	say(err ? err : glake_stream_free(ctx, 0, stream));
+}
+
 static uint32_t tag;
 
 static void do_tag(const char *name)
@@ -349,6 +370,8 @@ int main(int argc, char **argv)
 			say(glake_advise(ctx, blocks[n].at, GLAKE_ADVICE_COLD));
 		else if (!strcmp(word, "fetch"))
 			say(glake_fetch(ctx, blocks[n].at, NULL));
+		else if (!strcmp(word, "capture"))
+			do_capture((size_t)n);
 		else if (sscanf(line, "tag %199s", key) == 1)
 			do_tag(key);
 		else if (!strcmp(word, "away"))
