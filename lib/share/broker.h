@@ -27,7 +27,7 @@
 
 #include <stdint.h>
 
-#define GLK_BROKER_VERSION 1
+#define GLK_BROKER_VERSION 2
 #define GLK_BROKER_GPUS	   64
 
 /* The socket, in the directory of the user (wire/room.c). */
