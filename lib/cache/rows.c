@@ -112,6 +112,7 @@ static int read_rows(struct glk_arena *arena, struct glk_extent *e, uint32_t id,
 	struct glk_stretch in;
 	struct glk_stream *on;
 	struct glk_use use;
+	bool holds;
 	int err = glk_portion_check(e, &rows->portion);
 
 	if (err)
@@ -122,23 +123,26 @@ static int read_rows(struct glk_arena *arena, struct glk_extent *e, uint32_t id,
 		err = glk_clock_sync_use(streams, rows->read);
 	if (err)
 		return err;
-	glk_cipher_hold(mover);
+	/* encryption that begins while the work is queued is another's to hold */
+	holds = mover->store.cipher;
+	if (holds)
+		glk_cipher_hold(mover);
 	err = begin(arena, e, in, on);
-	if (err) {
-		glk_cipher_let_go(mover);
-		return err;
-	}
+	if (err)
+		goto out;
 	find(arena, e, in, rows->places);
 	glk_lock_pause(&arena->gpu->lock);
 	err = rows->launch(rows->arg);
 	glk_lock_resume(&arena->gpu->lock);
 	/* what is plain meanwhile is so until that has passed */
 	use = glk_stream_use(on, glk_clock_tick(streams, on));
-	if (mover->store.cipher)
+	if (holds)
 		glk_clock_sync_use(streams, &use);
 	end(arena, e, in, in.last + 1, on);
-	glk_cipher_let_go(mover);
 	*rows->read = glk_stream_use(on, glk_clock_tick(streams, on));
+out:
+	if (holds)
+		glk_cipher_let_go(mover);
 	return err;
 }
 

@@ -241,6 +241,43 @@ static void begins_later(void)
 	rig_close(&rig, 0);
 }
 
+/* Another thread has contents encrypted from now on, and is at it. */
+static int begin_meanwhile(void *arg)
+{
+	(void)arg;
+	if (glk_cache_encrypt(&rig.cache))
+		return -EIO;
+	glk_lock(&rig.cache.lock);
+	glk_cipher_hold(&rig.cache.mover);
+	glk_unlock(&rig.cache.lock);
+	return 0;
+}
+
+static void begins_beside_a_reader(void)
+{
+	uint64_t places[2 * MIB / GLK_ROWS], bytes, addr;
+	struct glk_portion all = {0, 2 * MIB};
+	struct glk_use read = {0};
+	const struct glk_rows rows = {.portion = all,
+		.places = places,
+		.read = &read,
+		.launch = begin_meanwhile};
+
+	rig_open(&rig, (const char *const[]){"soft.host_memory=1GiB", NULL});
+	a = rig_stream(&rig);
+	if (glk_cache_elastic(&rig.cache, all.bytes, a, 0, &addr) ||
+		glk_cache_commit(&rig.cache, addr, &all, 1, a, &bytes))
+		tap_bail(rig_error().text);
+	is_int(glk_cache_rows(&rig.cache, addr, &rows, a), 0,
+		"rows are read while encryption begins");
+	ok(rig.cache.mover.store.cipher->taken, "  which nobody else has ended");
+	glk_lock(&rig.cache.lock);
+	glk_cipher_let_go(&rig.cache.mover);
+	glk_unlock(&rig.cache.lock);
+	is_int(rig_free(&rig, addr, a), 0, "  it is freed");
+	rig_close(&rig, 0);
+}
+
 /* Nothing lies on the host where kernels would read it. */
 static void in_place(void)
 {
@@ -405,6 +442,7 @@ int main(void)
 		changed("tier.compress=lz4");
 	}
 	begins_later();
+	begins_beside_a_reader();
 	in_place();
 	with_a_tag();
 	every_call_fails();
