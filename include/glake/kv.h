@@ -75,8 +75,8 @@ struct glake_kv_lane {
 /* Lanes that get memory by themselves, from glake_kv_layer_grow or glake_kv_layer_wait, have pages of pool.large_page, as
  * many as fit in what each gets at once and as there are: a call of the driver for each of them, where pages of 2 MiB
  * take one each. What it costs: trim keeps a page while it holds any token that stays, which counts as held; and of a
- * sequence that got such memory a fork and a prefix are copies. What glake_kv_grow and glake_kv_step get, and lanes with a
- * window, has pages of 2 MiB. Not with the two flags above (-EINVAL). */
+ * sequence that got such memory a fork and a prefix are copies. What glake_kv_grow and glake_kv_step get, lanes with a
+ * window or a state, and all that come in one call with such, have pages of 2 MiB. Not with the two flags above (-EINVAL). */
 #define GLAKE_KV_LARGE 0x4u
 
 #define GLAKE_KV_LANES_MAX  4096

@@ -371,6 +371,8 @@ static void pool_figures(void)
 	ok(pool_has(own, USED_HIGH) >= used + 64 * MIB, "than 0");
 	is_int(cu.cuMemPoolSetAttribute(own, USED_HIGH, &zero), 0, "to 0");
 	is_int(pool_has(own, USED_HIGH), used, "it is what is used now");
+	is_int(pool_has(own, RESERVED_HIGH), pool_has(own, RESERVED),
+		"and so is that of what is held");
 	ok(pool_has(own, RESERVED) >= 64 * MIB, "memory is held");
 	is_int(cu.cuMemPoolTrimTo(shared, 0), 0, "a trim of another pool");
 	ok(pool_has(own, RESERVED) >= 64 * MIB, "leaves it");

@@ -236,6 +236,39 @@ static void leaves(void)
 	finish();
 }
 
+/* In one call with a lane that has a window there are none, for any. */
+static void windows(void)
+{
+	static const struct glake_kv_lane lanes[] = {{.bytes = ROW},
+		{.bytes = ROW, .rule = GLAKE_KV_WINDOW, .window = TOKENS}};
+	struct glake_kv_options some = options;
+	struct glake_kv *kv;
+	uint32_t slot;
+	uint64_t maps;
+
+	some.lanes = 2;
+	some.lane = lanes;
+	some.lane_bytes = 0;
+	begin("soft.memory=512MiB");
+	kv = make(&some);
+	maps = calls(GLAKE_CALL_MAP);
+	is_int(glake_kv_new(kv, TOKENS, stream, &slot), 0, "a sequence");
+	is_int(glake_kv_layer_grow(kv, slot, 0, 2, PROMPT, stream), 0, "both at once");
+	is_int((int64_t)(calls(GLAKE_CALL_MAP) - maps), 2 * (int64_t)(LANE / PAGE),
+		"have small pages");
+	is_int(glake_kv_trim(kv, slot, 0, stream), 0, "they go");
+	glake_trim(ctx, 0, 0, NULL);
+	maps = calls(GLAKE_CALL_MAP);
+	is_int(glake_kv_layer_grow(kv, slot, 1, 1, PROMPT, stream), 0, "the window");
+	is_int((int64_t)(calls(GLAKE_CALL_MAP) - maps), (int64_t)(LANE / PAGE),
+		"has small pages");
+	maps = calls(GLAKE_CALL_MAP);
+	is_int(glake_kv_layer_grow(kv, slot, 0, 1, PROMPT, stream), 0, "the other one");
+	is_int((int64_t)(calls(GLAKE_CALL_MAP) - maps), CALLS, "has large ones");
+	is_int(glake_kv_close(kv, stream), 0, "all ends");
+	finish();
+}
+
 /* Each call of the driver fails once, at each of its places: a growth changes nothing then, and what did not come back does
  * with the next call. */
 static void undoes(void)
@@ -322,6 +355,7 @@ int main(void)
 	cuts();
 	shares();
 	leaves();
+	windows();
 	makes_do();
 	undoes();
 	return tap_done();
