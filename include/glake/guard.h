@@ -75,7 +75,7 @@ struct glake_checked {
 	uint64_t
 		again; /* requests that were served by what was kept, since open: their canaries were there */
 	uint64_t
-		contents; /* that are away and have a hash (tier.verify) or are encrypted (security.level=3), and are what they were; with that also pages that are sealed, since the last check or by glake_seal */
+		contents; /* that are away and have a hash (tier.verify) or are encrypted (security.level=3), and are what they were; with that also pages that are sealed, since the last check or by glake_seal, if the driver runs kernels */
 	uint64_t cleared; /* bytes, as security.level says, since open */
 	uint64_t
 		uncleared; /* blocks, and parts of KV caches, that were to be and were not, since open: a stream captured, or the driver refused */
@@ -89,7 +89,7 @@ struct glake_checked {
  *
  * Returns 0, or -EIO (GUARD: something was written that should not have been, now or since the last call that said
  * so; the record names the first block; CORRUPT: contents of a block that is away are not what they were, or more memory is
- * booked than the driver says is in use), -EBUSY (CAPTURE: a stream captures a graph), -EIO (DRIVER), -E2BIG, -ESTALE,
+ * booked than the driver says is in use), -EBUSY (CAPTURE: a stream captures a graph), -EIO (DRIVER), -E2BIG, -ENOMEM, -ESTALE,
  * -ENODEV (device lost, or in a forked child).
  * Thread: any; frees of the blocks that are looked at wait meanwhile. Blocks: until the GPUs are idle. Driver calls:
  * a wait, a copy and a kernel for each 131072 blocks, a kernel for each 1024 that are kept, and waits; at the first time on a GPU a stream and a page.

@@ -499,6 +499,22 @@ static void sealed(void)
 	flow_close(ctx, 0);
 }
 
+/* Where the driver runs no kernels, a check looks at all else. */
+static void sealed_without_kernels(void)
+{
+	struct glake *ctx = open_with((const char *const[]){"security.level=3",
+		"driver.fault=module_load:from=1:err=EOPNOTSUPP", NULL});
+	void *p = NULL;
+
+	if (glake_alloc(ctx, 0, 8 * MIB, NULL, GLAKE_ALLOC_ELASTIC, &p) ||
+		glake_commit(ctx, p, 0, 8 * MIB, NULL, NULL))
+		tap_bail("no elastic block");
+	is_int(glake_seal(ctx, p, NULL, 0, NULL), -EOPNOTSUPP, "without kernels");
+	is_int((int64_t)checked(ctx, 0).contents, 0, "  no sealed page is looked at");
+	glake_free(ctx, p, NULL);
+	flow_close(ctx, 0);
+}
+
 /* Pages that two sequences have. */
 static void sealed_tokens(void)
 {
@@ -584,6 +600,7 @@ int main(void)
 		before_use();
 		on_the_host();
 		sealed();
+		sealed_without_kernels();
 		sealed_tokens();
 	}
 	captured();
