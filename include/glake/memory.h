@@ -222,7 +222,7 @@ GLAKE_EXPORT int glake_budget_get(struct glake *ctx, int device, size_t *ret_byt
  * request begins anew, whatever it answered. At most once a request, never while the stream captures a graph,
  * for requests of managed memory, or inside of a function that is told of moves (pin.h). And by a thread of the library, or one whose
  * request has just been served (share.helper=no), where a broker asks for memory that another process wants (share.h) and what lies idle
- * is less.
+ * is less. A thread of the library has no context of CUDA current, and streams of other threads may capture meanwhile.
  *
  * No lock is held: it may free, trim, spill, suspend, and ask for memory, for which it is not asked again, but not
  * close the context (-EBUSY). Others may have what it freed. It must return, and throw nothing. Several threads may be in it at a time.
