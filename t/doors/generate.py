@@ -70,6 +70,15 @@ with torch.inference_mode():
     for _ in range(3):
         model(torch.ones(4, 1, dtype=torch.long), past_key_values=past, use_cache=True)
     print(json.dumps(["asked", calls]))
+
+    def refuse(*_):
+        raise glake.GlakeError("there is no memory")
+    kv.Cache.grow = refuse
+    try:
+        model(torch.ones(4, 1, dtype=torch.long), past_key_values=past, use_cache=True)
+    except glake.GlakeError:
+        print(json.dumps(["refused", past.get_seq_length()]))
+    kv.Cache.grow = grow
     past.crop(-3)
     print(json.dumps(["cropped", past.get_seq_length(), past.layers[0].keys.shape[2]]))
     past.crop(50)
@@ -119,6 +128,7 @@ for name, equal, held, needed in [row for row in rows if len(row) == 4]:
     tap.ok(needed <= held <= needed + lanes * (2 << 20), f"{name}: {held} bytes for {needed}")
 told = {row[0]: row[1:] for row in rows if len(row) < 4}
 tap.equal(told.get("asked"), [[52, 53, 54]], "a step asks once, for a token more")
+tap.equal(told.get("refused"), [54], "one that has no memory is none")
 tap.equal(told.get("cropped"), [51, 51], "tokens are taken back")
 tap.equal(told.get("again"), [True], "and said again")
 tap.equal(told.get("chosen"), [True, [4, 2, 52, 16]], "sequences are chosen, and doubled")

@@ -111,8 +111,8 @@ class _Layer:
     def _put(self, key_states, value_states, skip=0):
         """New tokens behind those there are, but for the first of them."""
         begin, count = self.length + skip, key_states.shape[-2] - skip
+        self.shared.have(begin + count)
         self.length = begin + count
-        self.shared.have(self.length)
         if skip:
             key_states, value_states = key_states[:, :, skip:], value_states[:, :, skip:]
         keys, values = self.own
@@ -167,9 +167,9 @@ class FullLayer(_Layer, DynamicLayer):
             self._put(key_states, value_states)
             self._show()
             return self.keys, self.values
+        if shared.step != self.length + 1:
+            shared.steps(self.length + 1)
         self.length += 1
-        if shared.step != self.length:
-            shared.steps(self.length)
         torch.cat((key_states, value_states), out=shared.put[number])
         keys, values = shared.seen
         self.keys, self.values = keys[number], values[number]
@@ -210,9 +210,9 @@ class WindowLayer(_Layer, DynamicSlidingWindowLayer):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         new, has = key_states.shape[-2], self.length - self.first
-        self.cumulative_length += new
         full = None
         self.shared.have(self.length + new)
+        self.cumulative_length += new
         old, self.old = self.old, None
         if has + new > self.sliding_window:  # more than there is memory for
             if has and old is None:  # one token more: none of them has gone
