@@ -499,6 +499,34 @@ static void sealed(void)
 	flow_close(ctx, 0);
 }
 
+/* Contents that need not last are others when their memory is had again. */
+static void sealed_and_dropped(void)
+{
+	struct glake *ctx = open_with(levels[3]);
+	uint32_t tag;
+	char *p = NULL;
+
+	if (glake_tag_open(ctx, "drop", &tag) || glake_tag_set(ctx, tag, NULL) ||
+		glake_alloc(ctx, 0, 8 * MIB, NULL, GLAKE_ALLOC_ELASTIC, (void **)&p) ||
+		glake_commit(ctx, p, 0, 8 * MIB, NULL, NULL))
+		tap_bail("no elastic block of a tag");
+	for (size_t at = 0; at < 8 * MIB; at++)
+		p[at] = (char)(at >> 18);
+	is_int(glake_seal(ctx, p, NULL, 0, NULL), 0, "a block of a tag is sealed");
+	is_int((int64_t)checked(ctx, 0).contents, 4, "  and each page is known");
+	is_int(glake_tag_suspend(ctx, 0, tag, GLAKE_TAG_DROP, NULL), 0,
+		"  it is dropped");
+	is_int((int64_t)checked(ctx, 0).contents, 0, "  nothing of it is there");
+	glake_trim(ctx, 0, 0, NULL);
+	is_int(glake_tag_resume(ctx, 0, tag, NULL), 0, "  and has memory again");
+	is_int((int64_t)checked(ctx, 0).contents, 0, "  of which nothing is known");
+	is_int((int64_t)checked(ctx, 0).contents, 4, "  at first");
+	glake_tag_set(ctx, 0, NULL);
+	glake_free(ctx, p, NULL);
+	is_int(glake_tag_close(ctx, tag), 0, "  the tag is closed");
+	flow_close(ctx, 0);
+}
+
 /* Where the driver runs no kernels, a check looks at all else. */
 static void sealed_without_kernels(void)
 {
@@ -600,6 +628,7 @@ int main(void)
 		before_use();
 		on_the_host();
 		sealed();
+		sealed_and_dropped();
 		sealed_without_kernels();
 		sealed_tokens();
 	}
