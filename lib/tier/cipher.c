@@ -88,7 +88,8 @@ static bool takes(enum way way, const struct glk_sodium_tag *tag)
 	return way == OUT || tag->number;
 }
 
-/* The next chunks of what is left: of runs that are treated alike, up to one that is not. Their bytes. */
+/* The next chunks of what is left: where they land, of runs that are treated alike, up to one that is not; else those of
+ * a run that the way takes. Their bytes. */
 static uint64_t gather(
 	const struct glk_store *store, struct glk_left *left, char *land, struct batch *b)
 {
@@ -101,17 +102,22 @@ static uint64_t gather(
 		uint64_t in = left->skip % GLK_STORE_CHUNK, size = GLK_STORE_CHUNK - in;
 		uint64_t chunk = left->skip / GLK_STORE_CHUNK;
 
-		if (r->packed || glk_store_is_afar(store, r) ||
-			!takes(b->way, glk_cipher_tag(store, r) + chunk))
+		bool in_it = !r->packed && !glk_store_is_afar(store, r) &&
+			takes(b->way, glk_cipher_tag(store, r) + chunk);
+
+		if (!in_it && land)
 			break;
 		size = size < left->bytes ? size : left->bytes;
-		b->chunk[b->count] = (struct chunk){.at = store->piece[r->piece].base +
-				(r->first + chunk) * GLK_STORE_CHUNK,
-			.land = land ? land + b->count * GLK_STORE_CHUNK : NULL,
-			.tag = glk_cipher_tag(store, r) + chunk,
-			.bytes = size};
-		b->count++;
-		bytes += size;
+		if (in_it) {
+			b->chunk[b->count] = (struct chunk){
+				.at = store->piece[r->piece].base +
+					(r->first + chunk) * GLK_STORE_CHUNK,
+				.land = land ? land + b->count * GLK_STORE_CHUNK : NULL,
+				.tag = glk_cipher_tag(store, r) + chunk,
+				.bytes = size};
+			b->count++;
+			bytes += size;
+		}
 		left->addr += size;
 		left->bytes -= size;
 		left->skip += size;
