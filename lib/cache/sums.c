@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/thread.h"
 #include "cache/away.h"
+#include "cache/block.h"
 #include "cache/plan.h"
 #include "cache/seal.h"
 
@@ -82,6 +83,18 @@ static int look_at_run(struct sums *s, const struct glk_map *map, struct glk_str
 	return err;
 }
 
+/* Who shares pages of a block need not have waited for what writes them. */
+static int await_writes(struct glk_cache *cache, const struct glk_extent *e)
+{
+	struct glk_use use = glk_block_use(cache, e, 0);
+	int err;
+
+	glk_plan_park(cache, false);
+	err = glk_clock_sync_use(&cache->streams, &use);
+	glk_plan_unpark(cache, false);
+	return err;
+}
+
 static int look_at(struct glk_arena *arena, struct glk_extent *e, void *arg)
 {
 	const struct glk_map *map = &arena->map;
@@ -95,6 +108,8 @@ static int look_at(struct glk_arena *arena, struct glk_extent *e, void *arg)
 	part = glk_part_at(s->cache, e);
 	if (!part->final && !part->sealed)
 		return 0;
+	if (s->look)
+		err = await_writes(s->cache, e);
 	for (uint32_t slot = all.first; slot <= all.last + 1 && !err; slot++) {
 		bool takes = slot <= all.last && glk_seal_is_page(map, e, slot) &&
 			(part->final || glk_is_sealed(map, slot)) &&

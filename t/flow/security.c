@@ -585,6 +585,43 @@ static void sealed_tokens(void)
 	flow_close(ctx, 0);
 }
 
+/* What was queued before pages are sealed is in them before anything looks. */
+static void sealed_behind_work(void)
+{
+	struct glake *ctx = open_with(
+		(const char *const[]){"security.level=3", "soft.streams=stepped", NULL});
+	struct glake_kv_options options = {.sz = sizeof(options),
+		.slots = 2,
+		.tokens = 1024,
+		.lanes = 1,
+		.lane_bytes = 4096};
+	struct glake_kv_place place = {.sz = sizeof(place)};
+	struct CUstream_st *stream;
+	uint32_t slot, other;
+	struct glake_kv *kv;
+	void *block;
+
+	if (glake_stream_new(ctx, 0, &stream) ||
+		glake_kv_open(ctx, 0, &options, NULL, &kv) ||
+		glake_kv_place_get(kv, 0, &place))
+		tap_bail("no cache");
+	is_int(glake_kv_new(kv, 1024, stream, &slot), 0, "a sequence");
+	is_int(glake_kv_grow(kv, slot, 1024, stream), 0, "  grows");
+	is_int(glake_soft_fill(ctx, stream, (char *)place.base + slot * place.slot, 5,
+		       4 * MIB / 4),
+		0, "  tokens are on their way");
+	is_int(glake_kv_fork(kv, slot, 1024, 1024, stream, &other), 0, "it is forked");
+	is_int(glake_alloc(ctx, 0, 2 * MIB, NULL, GLAKE_ALLOC_ELASTIC, &block), 0,
+		"a block");
+	is_int(glake_commit(ctx, block, 0, 2 * MIB, NULL, NULL), 0, "  has memory");
+	is_int(glake_seal(ctx, block, NULL, 0, NULL), 0, "  is sealed");
+	is_int((int64_t)checked(ctx, 0).contents, 3, "  and all is what was written");
+	glake_free(ctx, block, NULL);
+	is_int(glake_kv_close(kv, stream), 0, "the cache goes");
+	is_int(glake_stream_free(ctx, 0, stream), 0, "the stream ends");
+	flow_close(ctx, 0);
+}
+
 /* Whether the library has what level 3 wants; else it says so. */
 static int most(void)
 {
@@ -631,6 +668,7 @@ int main(void)
 		sealed_and_dropped();
 		sealed_without_kernels();
 		sealed_tokens();
+		sealed_behind_work();
 	}
 	captured();
 	of_tag();
