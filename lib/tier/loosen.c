@@ -141,7 +141,7 @@ static int transcribe_unit(
 		u->packed ? u->packed->tag.number != 0 : glk_cipher_has(store, r, 0);
 
 	if ((encrypted || (u->packed && u->size > space)) && !*room)
-		*room = glk_region_new(2 * GLK_PACK_UNIT);
+		*room = glk_sodium_room_new(2 * GLK_PACK_UNIT);
 	if (encrypted)
 		return *room ? transcribe_encrypted(store, u, *room) : -ENOMEM;
 	if (!u->packed) {
@@ -175,7 +175,7 @@ static void transcribe_units(void *arg)
 			glk_store_relaxed(&b->err, err);
 	}
 	if (room)
-		glk_region_free(room, 2 * GLK_PACK_UNIT);
+		glk_sodium_room_free(room, 2 * GLK_PACK_UNIT);
 }
 
 /* The next units of a content, from a run on: the run behind them. */

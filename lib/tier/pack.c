@@ -104,14 +104,14 @@ static void free_spent(struct glk_pack *pack)
 	glk_lock_resume(lock_of(pack));
 }
 
-/* From the bytes as they were, into the first half of the scratch. */
-static struct glk_packed *pack_plain(
-	struct glk_pack *pack, const char *from, size_t size, bool encrypts)
+/* From the bytes as they were. */
+static struct glk_packed *pack_plain(struct glk_pack *pack, const char *from, size_t size,
+	char *scratch, bool encrypts)
 {
 	size_t room = size - size / 8, used, bytes;
 	struct glk_packed *packed;
 
-	used = glk_lz4_pack(from, size, pack->scratch, room, &pack->unwanted);
+	used = glk_lz4_pack(from, size, scratch, room, &pack->unwanted);
 	if (!used)
 		return NULL;
 	bytes = (sizeof(*packed) + used + 4095) & ~(size_t)4095;
@@ -122,10 +122,10 @@ static struct glk_packed *pack_plain(
 	packed->bytes = bytes;
 	packed->used = used;
 	if (encrypts)
-		glk_sodium_encrypt(packed->data, pack->scratch, used, (uintptr_t)packed,
-			&packed->tag);
+		glk_sodium_encrypt(
+			packed->data, scratch, used, (uintptr_t)packed, &packed->tag);
 	else
-		memcpy(packed->data, pack->scratch, used);
+		memcpy(packed->data, scratch, used);
 	return packed;
 }
 
@@ -135,15 +135,20 @@ static struct glk_packed *pack_bytes(
 {
 	const struct glk_store *store = &pack->mover->store;
 	const char *from = store->piece[r->piece].base + r->first * GLK_STORE_CHUNK;
-	char *plain = pack->scratch + GLK_PACK_UNIT;
 	struct glk_packed *packed = NULL;
+	char *plain;
 
 	if (!encrypted)
-		return pack_plain(pack, from, r->size, false);
+		return pack_plain(pack, from, r->size, pack->scratch, false);
+	if (!pack->plain)
+		pack->plain = glk_sodium_room_new(2 * GLK_PACK_UNIT);
+	plain = pack->plain;
+	if (!plain)
+		return NULL;
 	/* one that is not what it was is said to be so when it comes back */
 	if (glk_cipher_read(store, r, plain, r->size))
-		packed = pack_plain(pack, plain, r->size, true);
-	explicit_bzero(pack->scratch, 2 * GLK_PACK_UNIT);
+		packed = pack_plain(pack, plain, r->size, plain + GLK_PACK_UNIT, true);
+	explicit_bzero(plain, 2 * GLK_PACK_UNIT);
 	return packed;
 }
 
@@ -328,7 +333,7 @@ int glk_pack_start(struct glk_mover *mover, int64_t rest)
 	pthread_cond_init(&pack->landed, NULL);
 	glk_lock_cond_init(&pack->wake);
 	mover->store.pack = pack;
-	pack->scratch = glk_region_new(2 * GLK_PACK_UNIT);
+	pack->scratch = glk_region_new(GLK_PACK_UNIT);
 	if (!pack->scratch)
 		return -ENOMEM;
 	err = glk_thread_start(&pack->thread, "glake-compress", run, pack);
@@ -372,7 +377,9 @@ void glk_pack_fini(struct glk_mover *mover)
 	}
 	glk_unpack_fini(pack);
 	if (pack->scratch)
-		glk_region_free(pack->scratch, 2 * GLK_PACK_UNIT);
+		glk_region_free(pack->scratch, GLK_PACK_UNIT);
+	if (pack->plain)
+		glk_sodium_room_free(pack->plain, 2 * GLK_PACK_UNIT);
 	pthread_cond_destroy(&pack->wake);
 	pthread_cond_destroy(&pack->landed);
 	mover->store.pack = NULL;

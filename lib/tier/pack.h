@@ -48,7 +48,8 @@ struct glk_pack {
 	bool dropped;		   /* the unit is nobody's any more */
 	glk_atomic(bool) unwanted; /* the same, for one who packs it */
 	uint64_t read;		   /* and has been read until then */
-	char *scratch;		   /* of a unit, and of one that was encrypted */
+	char *scratch;		   /* of a unit */
+	char *plain; /* the same and the unit itself, for those that are encrypted; NULL: there was none */
 	struct glk_packed *spent;
 	uint64_t bytes, held; /* of units that are packed, and of their memory */
 	/* The landing; NULL: not yet. */

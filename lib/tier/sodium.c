@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/late.h"
 #include "base/lock.h"
+#include "base/slab.h"
 #include "base/thread.h"
 
 #include <errno.h>
@@ -16,6 +17,25 @@ static glk_atomic(bool) no_aes;
 void glk_sodium_hide_aes(bool hide)
 {
 	glk_store_relaxed(&no_aes, hide);
+}
+
+void *glk_sodium_room_new(size_t bytes)
+{
+	void *room = glk_region_new(bytes);
+
+	if (room) {
+		madvise(room, bytes, MADV_DONTDUMP);
+		madvise(room, bytes, MADV_WIPEONFORK);
+		/* only what is used of it */
+		mlock2(room, bytes, MLOCK_ONFAULT);
+	}
+	return room;
+}
+
+void glk_sodium_room_free(void *room, size_t bytes)
+{
+	explicit_bzero(room, bytes);
+	glk_region_free(room, bytes);
 }
 
 #ifdef GLK_SODIUM

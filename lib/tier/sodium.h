@@ -36,6 +36,11 @@ void glk_sodium_encrypt(char *to, const char *from, size_t bytes, uint64_t bound
 bool glk_sodium_decrypt(
 	char *to, const char *from, uint64_t bound, const struct glk_sodium_tag *tag);
 
+/* Memory for bytes that are plain while they are worked on: in no core dump, empty in a forked child, and locked as far as
+ * RLIMIT_MEMLOCK allows. It is filled with zeros before it goes. NULL, with a record. */
+void *glk_sodium_room_new(size_t bytes);
+void glk_sodium_room_free(void *room, size_t bytes);
+
 /* For tests: the processor has no such instructions from now on, or again. */
 void glk_sodium_hide_aes(bool hide);
 

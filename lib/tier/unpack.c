@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static struct glk_store *store_of(const struct glk_pack *pack)
 {
@@ -61,6 +62,8 @@ int glk_unpack_ready(struct glk_pack *pack)
 		glk_node_unclaim(store->host, GLK_PACK_LAND);
 		return err;
 	}
+	/* what was encrypted is plain in it for a moment */
+	madvise(base, GLK_PACK_LAND, MADV_DONTDUMP);
 	glk_node_note_peak(store->host);
 	store->packs += GLK_PACK_LAND;
 	pack->event[0] = event[0];
@@ -138,15 +141,14 @@ static void unpack_units(void *arg)
 		bool encrypted = u->packed->tag.number;
 
 		if (encrypted && !room)
-			room = glk_region_new(GLK_PACK_UNIT);
+			room = glk_sodium_room_new(GLK_PACK_UNIT);
 		if (encrypted && !room)
 			glk_store_relaxed(&b->err, -ENOMEM);
 		else if (!glk_pack_open(u->packed, u->to, u->size, room))
 			glk_store_relaxed(&b->err, -EIO);
 	}
-	/* the kernel clears what it gives to others */
 	if (room)
-		glk_region_free(room, GLK_PACK_UNIT);
+		glk_sodium_room_free(room, GLK_PACK_UNIT);
 }
 
 static int unpack_all(struct batch *b)

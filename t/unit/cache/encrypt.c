@@ -97,9 +97,28 @@ static bool shows(const struct content *c)
 		found |= !is_zero(store->cipher->base, 2 * GLK_CIPHER_HALF);
 	if (store->pack && store->pack->base)
 		found |= !is_zero(store->pack->base, GLK_PACK_LAND);
-	if (store->pack)
-		found |= !is_zero(store->pack->scratch, 2 * GLK_PACK_UNIT);
+	if (store->pack && store->pack->plain)
+		found |= !is_zero(store->pack->plain, 2 * GLK_PACK_UNIT);
 	return found;
+}
+
+/* Whether memory would be in a core dump. */
+static bool is_dumped(const void *of)
+{
+	FILE *maps = fopen("/proc/self/smaps", "r");
+	unsigned long at = (uintptr_t)of, begin, end;
+	bool here = false, dumped = true;
+	char line[512];
+
+	while (maps && fgets(line, sizeof(line), maps)) {
+		if (sscanf(line, "%lx-%lx ", &begin, &end) == 2)
+			here = at >= begin && at < end;
+		if (here && !strncmp(line, "VmFlags:", 8))
+			dumped = !strstr(line, " dd");
+	}
+	if (maps)
+		fclose(maps);
+	return dumped;
 }
 
 /* What compresses has done all of it. */
@@ -157,6 +176,11 @@ static void comes_and_goes(const char *compress)
 		torn += !drop(&c[i]);
 	}
 	ok(!torn && !shown, "  it comes back as it was, and leaves nothing");
+	ok(!is_dumped(rig.cache.mover.store.cipher->base) &&
+			(!packs ||
+				(!is_dumped(rig.cache.mover.store.pack->plain) &&
+					!is_dumped(rig.cache.mover.store.pack->base))),
+		"  nor is what was plain for a moment in a core dump");
 	settle();
 	is_int((int64_t)rig_figures(&rig).store_used, 0, "  nothing is kept");
 	is_sound(&rig, "the books agree");
