@@ -113,7 +113,7 @@ static int read_rows(struct glk_arena *arena, struct glk_extent *e, uint32_t id,
 	struct glk_stream *on;
 	struct glk_use use;
 	bool holds;
-	int err = glk_portion_check(e, &rows->portion);
+	int err = glk_portion_check(e, &rows->portion), failed = 0;
 
 	if (err)
 		return err;
@@ -137,13 +137,13 @@ static int read_rows(struct glk_arena *arena, struct glk_extent *e, uint32_t id,
 	/* what is plain meanwhile is so until that has passed */
 	use = glk_stream_use(on, glk_clock_tick(streams, on));
 	if (holds)
-		glk_clock_sync_use(streams, &use);
+		failed = glk_clock_sync_use(streams, &use);
 	end(arena, e, in, in.last + 1, on);
 	*rows->read = glk_stream_use(on, glk_clock_tick(streams, on));
 out:
 	if (holds)
 		glk_cipher_let_go(mover);
-	return err;
+	return err ? err : failed;
 }
 
 int glk_cache_rows(struct glk_cache *cache, uint64_t addr, const struct glk_rows *rows,

@@ -339,6 +339,13 @@ static void encrypted(const char *setting)
 	is_int(gathered(kv, slot, 1, 1, 0, TOKENS), 0, "its rows are the same");
 	ok(!shows(store, 1), "and do not show when they were read");
 	is_int(gathered(kv, slot, 1, 1, 0, TOKENS), 0, "nor do they change by that");
+	glk_soft_hold(kv->cache->drv, 0, stream, true);
+	is_int(glake_kv_gather(kv, slot, 1, indices, COUNT, rows, stream), -EBUSY,
+		"rows that cannot be waited for are refused");
+	glk_soft_hold(kv->cache->drv, 0, stream, false);
+	settle();
+	tap_expect_log(tap.logs - tap.expected);
+	is_int(gathered(kv, slot, 1, 1, 0, TOKENS), 0, "  and are the same then");
 	is_int(glake_kv_layer_wait(kv, slot, 1, 1, stream), 0, "the lane comes back");
 	is_int(gathered(kv, slot, 1, 1, 0, TOKENS), 0, "as it was");
 	is_int(glake_kv_close(kv, stream), 0, "all ends");
