@@ -26,6 +26,8 @@ struct content {
 	size_t size;
 };
 
+#define PERIOD ((size_t)32)
+
 static uint64_t contents;
 
 static int take(struct content *c, size_t size)
@@ -35,18 +37,22 @@ static int take(struct content *c, size_t size)
 	*c = (struct content){
 		.size = size, .word = ++contents * UINT64_C(0x9e3779b97f4a7c15)};
 	err = rig_try(&rig, size, a, 0, &c->addr);
-	for (size_t at = 0; !err && at + 8 <= size; at += 8)
-		*(uint64_t *)(c->addr + at) = c->word + (at >> 3) % 4;
+	for (uint64_t i = 0; !err && i < 4; i++)
+		((uint64_t *)c->addr)[i] = c->word + i;
+	for (size_t done = PERIOD; !err && done < size; done *= 2)
+		memcpy((char *)c->addr + done, (char *)c->addr,
+			done < size - done ? done : size - done);
 	return err;
 }
 
 static bool holds(const struct content *c)
 {
-	for (size_t at = 0; at + 8 <= c->size; at += 8) {
-		if (*(uint64_t *)(c->addr + at) != c->word + (at >> 3) % 4)
-			return false;
-	}
-	return true;
+	const uint64_t *words = (const uint64_t *)c->addr;
+	bool right = true;
+
+	for (uint64_t i = 0; i < 4; i++)
+		right &= words[i] == c->word + i;
+	return right && !memcmp(words, words + 4, c->size - PERIOD);
 }
 
 static int spill(const struct content *c)
@@ -376,23 +382,31 @@ static void with_a_tag(void)
 	rig_close(&rig, 0);
 }
 
+/* What is made at the first time fails in a rig of its own each time; others fail in one, where all is made. */
 static void every_call_fails(void)
 {
-	static const char *const calls[] = {"copy", "host_lock", "event_record",
-		"event_new", "stream_wait", "event_sync", "device_sync", "map"};
+	static const char *const rules[] = {"host_lock:nth=%d:err=EIO",
+		"event_new:nth=%d:err=EIO", "copy:nth=%d:err=EIO",
+		"event_record:nth=%d:err=EIO", "stream_wait:nth=%d:err=EIO",
+		"event_sync:nth=%d:err=EIO",
+		"event_record:nth=%d:err=EIO;device_sync:nth=1:err=EIO"};
+	struct content c, d;
+	bool anew = true;
 
-	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
+	for (size_t i = 0; i < sizeof(rules) / sizeof(*rules); i++) {
 		int failed = 0, torn = 0;
 		bool struck = true;
 
 		for (int nth = 1; nth < (tap_storms_take_long() ? 2 : 6) && struck;
 			nth++) {
-			struct content c, d;
-			char rule[64];
+			char rule[80];
 
-			set_up(NULL, NULL);
-			torn += take(&c, 17 * MIB) || take(&d, 3 * MIB);
-			snprintf(rule, sizeof(rule), "%s:nth=%d:err=EIO", calls[i], nth);
+			if (anew) {
+				set_up(NULL, NULL);
+				torn += take(&c, 17 * MIB) || take(&d, 3 * MIB);
+			}
+			anew = i < 2;
+			snprintf(rule, sizeof(rule), rules[i], nth);
 			torn += glk_fault_set(rig.drv, rule) != 0;
 			failed += spill(&c) != 0;
 			failed += spill(&d) != 0;
@@ -407,13 +421,17 @@ static void every_call_fails(void)
 				torn += err && err != -EALREADY;
 			}
 			torn += rig.cache.mover.store.cipher && (shows(&c) || shows(&d));
-			torn += !rig_is_sound(&rig);
-			torn += !drop(&c) || !drop(&d);
-			rig_close(&rig, 0);
+			torn += !rig_is_sound(&rig) || !holds(&c) || !holds(&d);
+			if (anew) {
+				torn += !drop(&c) || !drop(&d);
+				rig_close(&rig, 0);
+			}
 			tap_expect_log(tap.logs - tap.expected);
 		}
-		ok(!torn, "%s fails, %d times with an answer", calls[i], failed);
+		ok(!torn, "%s: %d times with an answer", rules[i], failed);
 	}
+	ok(drop(&c) && drop(&d), "all is as it was");
+	rig_close(&rig, 0);
 }
 
 /* Memory of the library cannot be had, or there is no room on the host for the landing. */
