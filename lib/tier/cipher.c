@@ -153,9 +153,8 @@ static int have_landing(struct glk_store *store)
 
 	if (c->base)
 		return 0;
-	err = glk_node_claim(store->host, 2 * GLK_CIPHER_HALF);
-	if (err)
-		return err;
+	if (glk_node_claim(store->host, 2 * GLK_CIPHER_HALF))
+		return glk_store_refuse(store->host);
 	glk_lock_pause(store->lock);
 	err = make_landing(store, c->event, &base);
 	glk_lock_resume(store->lock);

@@ -64,7 +64,7 @@ static void unclaim(struct glk_store *store, uint32_t pieces)
 	}
 }
 
-static int refuse(const struct glk_node *host)
+int glk_store_refuse(const struct glk_node *host)
 {
 	return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
 		"%s of the host are held for the GPU, of the %s that tier.host allows",
@@ -166,7 +166,7 @@ static int grow(struct glk_store *store, uint64_t pieces, unsigned near)
 	}
 	claimed = claim(store, pieces < GLK_PIECES ? (uint32_t)pieces : GLK_PIECES);
 	if (!claimed)
-		return refuse(store->host);
+		return glk_store_refuse(store->host);
 	store->making = true;
 	choose(store, near, claimed, asked);
 	glk_lock_pause(store->lock);

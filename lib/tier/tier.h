@@ -145,6 +145,8 @@ int glk_store_take_host(struct glk_store *store, uint64_t bytes, uint32_t *ret_r
 /* Room on the host for contents to come, of so many bytes beside what is in use. 0, or as glk_store_take()
  * with what could be had kept. */
 int glk_store_ready(struct glk_store *store, uint64_t bytes);
+/* -ENOMEM (class LIMIT), with the record of a claim that the host has no room for. */
+int glk_store_refuse(const struct glk_node *host);
 /* Waits until nobody makes any. */
 void glk_store_settle(struct glk_store *store);
 /* A link that contents of so many bytes and more may go over has a node near it: first that of the GPU itself. */

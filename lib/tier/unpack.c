@@ -52,9 +52,8 @@ int glk_unpack_ready(struct glk_pack *pack)
 
 	if (pack->base)
 		return 0;
-	err = glk_node_claim(store->host, GLK_PACK_LAND);
-	if (err)
-		return err;
+	if (glk_node_claim(store->host, GLK_PACK_LAND))
+		return glk_store_refuse(store->host);
 	glk_lock_pause(store->lock);
 	err = make_landing(store, event, &base);
 	glk_lock_resume(store->lock);

@@ -456,6 +456,7 @@ static void no_memory(void)
 	set_up("tier.host=64MiB", NULL);
 	torn += take(&c, 6 * MIB);
 	is_int(spill(&c), -ENOMEM, "no room on the host beside the store");
+	is_int(rig_error().error_class, GLAKE_ERROR_LIMIT, "  its class");
 	ok(!torn && drop(&c), "  it stays where it is");
 	rig_close(&rig, 0);
 }
