@@ -2,14 +2,10 @@
 /* Contents that rest are made smaller, and come back as they were: tier.compress. */
 #include "cache/away.h"
 #include "tier/lz4.h"
-#include "tier/pack.h"
 
-#include "plan_parts.h"
+#include "sent_parts.h"
 
 #include <string.h>
-
-static struct rig rig;
-static struct CUstream_st *a;
 
 static void set_up(const char *setting, const char *other)
 {
@@ -63,12 +59,12 @@ static bool holds(const struct content *c)
 
 static int spill(const struct content *c)
 {
-	return glk_cache_spill(&rig.cache, c->addr, a);
+	return spill_at(c->addr);
 }
 
 static int fetch(const struct content *c)
 {
-	return glk_cache_fetch(&rig.cache, c->addr, a);
+	return fetch_at(c->addr);
 }
 
 static bool drop(struct content *c)
@@ -78,27 +74,6 @@ static bool drop(struct content *c)
 
 	c->addr = 0;
 	return same && !err;
-}
-
-/* Nothing waits, and nothing is in hand. */
-static bool is_done(void)
-{
-	struct glk_pack *pack = rig.cache.mover.store.pack;
-	bool done;
-
-	glk_lock(&rig.cache.lock);
-	done = pack->rests && !pack->first && !pack->spent;
-	glk_unlock(&rig.cache.lock);
-	return done;
-}
-
-/* For the thread: ten minutes at the most. */
-static void settle(void)
-{
-	for (int i = 0; i < 600000 && !is_done(); i++)
-		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-	if (!is_done())
-		tap_bail("contents still wait to be packed");
 }
 
 static void gets_smaller(void)

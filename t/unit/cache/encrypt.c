@@ -2,14 +2,10 @@
 /* Contents that go to the host are encrypted there, and come back as they were: security.level=3. */
 #include "cache/away.h"
 #include "tier/cipher.h"
-#include "tier/pack.h"
 
-#include "plan_parts.h"
+#include "sent_parts.h"
 
 #include <string.h>
-
-static struct rig rig;
-static struct CUstream_st *a;
 
 static void set_up(const char *setting, const char *other)
 {
@@ -57,12 +53,12 @@ static bool holds(const struct content *c)
 
 static int spill(const struct content *c)
 {
-	return glk_cache_spill(&rig.cache, c->addr, a);
+	return spill_at(c->addr);
 }
 
 static int fetch(const struct content *c)
 {
-	return glk_cache_fetch(&rig.cache, c->addr, a);
+	return fetch_at(c->addr);
 }
 
 static bool drop(struct content *c)
@@ -125,23 +121,6 @@ static bool is_dumped(const void *of)
 	if (maps)
 		fclose(maps);
 	return dumped;
-}
-
-/* What compresses has done all of it. */
-static void settle(void)
-{
-	struct glk_pack *pack = rig.cache.mover.store.pack;
-	bool done = !pack;
-
-	for (int i = 0; i < 600000 && !done; i++) {
-		glk_lock(&rig.cache.lock);
-		done = pack->rests && !pack->first && !pack->spent;
-		glk_unlock(&rig.cache.lock);
-		if (!done)
-			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-	}
-	if (!done)
-		tap_bail("contents still wait to be packed");
 }
 
 static int check(uint64_t *ret_count)
