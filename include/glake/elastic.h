@@ -87,15 +87,16 @@ struct glake_sharing {
  * wherever else those very pages lay before they were sealed.
  * Each range is decommitted by itself, and the memory goes with the last. What one range has of it counts as live.
  *
- * Sealed pages stay on the GPU when ranges are spilled, and while it is suspended they go once, and come back once.
+ * Sealed pages stay on the GPU when ranges are spilled, and while it is suspended they go once, and come back once, each
+ * as a page of its size.
  *
- * ranges	multiples of pool.small_page; `from` committed, on the GPU, in pages of that size, which a block has
- *		without GLAKE_ALLOC_GROWS; nothing of `to` is committed
+ * ranges	multiples of pool.small_page; `from` committed, on the GPU, in pages that lie wholly in it: those of a block
+ *		without GLAKE_ALLOC_GROWS have that size; nothing of `to` is committed
  * count	1 or more
  *
  * Returns 0; -EINVAL (as glake_commit; not of whole pages; no range), -ERANGE (past the end), -EEXIST (BUSY: something
  * of `to` is committed), -EBUSY (BUSY: something of `from` is away or not committed; CAPTURE: the stream captures, or
- * work on what lay there was captured), -EOPNOTSUPP (larger pages; memory of the host), -ENOMEM (LIMIT: a page has 1024
+ * work on what lay there was captured), -EOPNOTSUPP (a larger page that `from` has a part of; memory of the host), -ENOMEM (LIMIT: a page has 1024
  * mappings), -EAGAIN (suspended), -EIO, -ESTALE, -ENODEV. After an error nothing is committed.
  * Thread: any; calls about one block wait for each other. Blocks: where idle pages lie at `to`, for the work that was
  * queued on them. Driver calls: map for each page and set_access; none for pages that lay there before, sealed.

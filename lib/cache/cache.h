@@ -568,10 +568,14 @@ struct glk_shares {
 	size_t count, copied; /* of either */
 	const struct glk_portion *own;
 	size_t owned;
-	uint64_t *ret_wants; /* as of glk_elastic_commit(), where some are owned */
+	uint32_t how;	     /* as of glk_elastic_commit(), */
+	uint64_t *ret_wants; /* likewise, where some are owned */
 };
 int glk_cache_share(struct glk_cache *cache, uint64_t addr,
 	const struct glk_shares *shares, struct CUstream_st *stream);
+/* Of each portion, of whole slots, the bytes from its beginning on that end with a page: what may be shared of it. */
+int glk_cache_whole(struct glk_cache *cache, uint64_t addr, struct glk_portion *portions,
+	size_t count);
 /* Whether any page of one side of a pair of ranges is that of the other side, here or on the host. */
 int glk_cache_is_shared(struct glk_cache *cache, uint64_t addr,
 	const struct glk_sharing *ranges, size_t count, bool *ret_is);

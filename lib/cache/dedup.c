@@ -266,18 +266,21 @@ static struct glk_portion portion_of(
 		(uint64_t)count << d->arena->map.shift};
 }
 
-/* A run of slots of the block stands on sealed pages, in the place of none. */
+/* The block stands on sealed pages from a slot on, in the place of none. */
 static int stand(struct dedup *d, struct glk_extent *e, uint32_t slot,
 	const uint32_t *pages, uint32_t count)
 {
-	uint32_t none[2] = {0, 0};
+	const struct glk_map *map = &d->arena->map;
+	uint32_t none[2] = {0, 0}, slots = 0;
 	int err = glk_seal_stand(d->arena, e, slot, pages, count);
 
 	if (err)
 		return err;
+	for (uint32_t i = 0; i < count; i++)
+		slots += glk_page_slots(map, glk_map_page(map, pages[i]));
 	glk_part_arrive(
-		d->arena, e, (struct glk_stretch){slot, slot + count - 1}, 0, none);
-	glk_seal_count(d->arena, e, (uint64_t)count << d->arena->map.shift);
+		d->arena, e, (struct glk_stretch){slot, slot + slots - 1}, 0, none);
+	glk_seal_count(d->arena, e, (uint64_t)slots << map->shift);
 	return 0;
 }
 
@@ -287,7 +290,8 @@ static int refill(struct dedup *d, struct glk_extent *from, uint32_t slot,
 {
 	struct glk_portion portion = portion_of(d, d->e, slot, count);
 	uint64_t wants;
-	int err = glk_elastic_come(d->arena, d->e, d->on, &portion, 1, &wants);
+	int err = glk_elastic_come(
+		d->arena, d->e, d->on, &portion, 1, GLK_COMMIT_INSISTS, &wants);
 
 	for (uint32_t i = 0; i < count && !err; i++)
 		err = copy(d, pairs[i].b, pairs[i].a, slot_bytes(d));
@@ -468,6 +472,26 @@ struct unseal {
 	uint64_t beside; /* a block that has the pages meanwhile */
 };
 
+/* The first slot that is none of a sealed page's any more. */
+static uint32_t behind(const struct glk_map *map, uint32_t slot)
+{
+	return glk_mapping_at(map, slot).last + 1;
+}
+
+/* Slots that go at once: as many as there are in the largest of the pages. */
+static uint32_t most_at_once(const struct glk_arena *arena, const struct glk_extent *e)
+{
+	const struct glk_map *map = &arena->map;
+	struct glk_stretch all = glk_part_all(map, e);
+	uint32_t most = BATCH;
+
+	for (uint32_t slot = all.first, end; slot <= all.last; slot = end) {
+		end = glk_is_sealed(map, slot) ? behind(map, slot) : slot + 1;
+		most = end - slot > most ? end - slot : most;
+	}
+	return most;
+}
+
 /* Whether nobody else has the page of a sealed slot, here or away, nor any mapping of it, or not any more. */
 static bool is_last(struct dedup *d, uint32_t slot)
 {
@@ -476,12 +500,12 @@ static bool is_last(struct dedup *d, uint32_t slot)
 	const struct glk_page *page = glk_map_page(map, map->page[slot]);
 
 	while (page->sealers == 1 && !page->kept_as && page->aliases > 1) {
-		uint32_t other =
-			page->first_alias == slot ? map->alias[slot] : page->first_alias;
+		struct glk_mapping other = glk_mapping_at(map,
+			page->first_alias == slot ? map->alias[slot] : page->first_alias);
 		struct glk_limbo_run run = {GLK_NO_SLOT, 0};
 
-		if (glk_is_claimed(map, other, other) ||
-			glk_limbo_detach(&limbo, map, other, other, &run))
+		if (glk_is_claimed(map, other.first, other.last) ||
+			glk_limbo_detach(&limbo, map, other.first, other.last, &run))
 			return false;
 		/* what the driver keeps of it is out of use */
 		glk_limbo_finish(&limbo, map, &run);
@@ -501,25 +525,26 @@ static int keep_run(struct dedup *d, uint32_t first, uint32_t last)
 	return 0;
 }
 
-static int own_run(struct unseal *u, struct glk_extent *t, uint32_t slot, uint32_t count)
+static int own_run(struct unseal *u, struct glk_extent *t, uint32_t slot, uint32_t slots)
 {
 	struct dedup *d = &u->d;
 	const struct glk_map *map = &d->arena->map;
-	struct glk_portion portion = portion_of(d, d->e, slot, count), all = {0};
-	uint32_t pages[BATCH], at = glk_extent_first(map, t);
+	struct glk_portion portion = portion_of(d, d->e, slot, slots), all = {0};
+	uint32_t pages[BATCH], at = glk_extent_first(map, t), count = 0;
 	uint64_t wants;
 	int err;
 
-	for (uint32_t i = 0; i < count; i++)
-		pages[i] = map->page[slot + i];
+	for (uint32_t i = slot; i < slot + slots; i = behind(map, i))
+		pages[count++] = map->page[i];
 	err = stand(d, t, at, pages, count);
 	if (err)
 		return err;
 	glk_elastic_go(d->arena, d->e, d->on, &portion, 1);
-	err = glk_elastic_come(d->arena, d->e, d->on, &portion, 1, &wants);
+	err = glk_elastic_come(
+		d->arena, d->e, d->on, &portion, 1, GLK_COMMIT_INSISTS, &wants);
 	if (!err) {
 		err = copy(d, glk_slot_addr(map, slot), glk_slot_addr(map, at),
-			(uint64_t)count << map->shift);
+			(uint64_t)slots << map->shift);
 		if (err)
 			glk_elastic_go(d->arena, d->e, d->on, &portion, 1);
 	}
@@ -528,7 +553,7 @@ static int own_run(struct unseal *u, struct glk_extent *t, uint32_t slot, uint32
 			"the driver maps neither page at 0x%" PRIx64
 			" on any more: what lay there is lost",
 			glk_slot_addr(map, slot));
-	all = portion_of(d, t, at, count);
+	all = portion_of(d, t, at, slots);
 	glk_elastic_go(d->arena, t, d->on, &all, 1);
 	return err;
 }
@@ -556,10 +581,11 @@ static int own(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 		end = slot + 1;
 		if (!glk_is_sealed(map, slot))
 			continue;
+		end = behind(map, slot);
 		stays = is_last(&u->d, slot);
-		while (end <= all.last && end - slot < BATCH && glk_is_sealed(map, end) &&
-			is_last(&u->d, end) == stays)
-			end++;
+		while (end <= all.last && glk_is_sealed(map, end) &&
+			behind(map, end) - slot <= BATCH && is_last(&u->d, end) == stays)
+			end = behind(map, end);
 		err = stays ? keep_run(&u->d, slot, end - 1)
 			    : own_run(u, t, slot, end - slot);
 		glk_plan_step(arena->gpu);
@@ -591,7 +617,8 @@ static int begin_own(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 			"the block at 0x%" PRIx64 " is away, or a part of it", u->d.addr);
 	u->d.arena = arena;
 	u->d.e = e;
-	return glk_elastic_beside(arena, on, u->d.stream, BATCH, &u->beside);
+	return glk_elastic_beside(
+		arena, on, u->d.stream, most_at_once(arena, e), &u->beside);
 }
 
 int glk_cache_unseal(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)

@@ -590,8 +590,11 @@ static struct glk_stretch next_going(const struct change *c, uint32_t slot, uint
 	if (s.first > s.last || !glk_part_at(c->arena->gpu, c->e)->sealed)
 		return s;
 	s = glk_part_alike(map, s);
-	if (glk_is_sealed(map, s.first))
-		s.last = s.first;
+	if (glk_is_sealed(map, s.first)) {
+		struct glk_mapping m = glk_mapping_at(map, s.first);
+
+		s.last = m.last < s.last ? m.last : s.last;
+	}
 	return s;
 }
 
@@ -625,6 +628,10 @@ static int go_away(struct change *c, struct glk_stretch r)
 		s = glk_part_kept(map, c->e, s.last + 1, r.last)) {
 		p = glk_part_piece(c->arena, c->e, s.first);
 		s.last = p.s.last < r.last ? p.s.last : r.last;
+		/* a page that is sealed goes as a whole */
+		if (p.word & GLK_KEPT_SEALED &&
+			(p.s.first < s.first || p.s.last > s.last))
+			continue;
 		stays = p.word & GLK_KEPT_SEALED &&
 			glk_seal_stays(c->arena, s.first, p.word);
 		err = glk_fetch_nothing(c->arena, c->e, s);
@@ -683,12 +690,12 @@ static int decommit(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 /* ---- In the hands of another call ---- */
 
 int glk_elastic_come(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
-	const struct glk_portion *portions, size_t count, uint64_t *ret_wants)
+	const struct glk_portion *portions, size_t count, uint32_t how,
+	uint64_t *ret_wants)
 {
-	struct change c = {
-		.portions = portions, .count = count, .how = GLK_COMMIT_INSISTS};
-	const struct glk_asking how = {.arg = &c};
-	int err = commit(arena, e, on, &how);
+	struct change c = {.portions = portions, .count = count, .how = how};
+	const struct glk_asking asking = {.arg = &c};
+	int err = commit(arena, e, on, &asking);
 
 	*ret_wants = c.wants;
 	return err;

@@ -24,6 +24,7 @@ struct coming {
 	uint32_t on;
 	bool forgets; /* its contents are wanted by nobody */
 	bool large;   /* see struct glk_part_way */
+	bool one;     /* it is a page of several slots, which several ranges have */
 	uint32_t spare
 		[2]; /* runs of the store, for what is left of the pieces at its ends */
 	struct glk_use use;
@@ -145,8 +146,10 @@ static int back(struct coming *c)
 	struct glk_request request = {.patient = true,
 		.run = &c->s,
 		.single = glk_part_is_single(cache, c->e) && !c->large,
+		.one = c->one,
 		.trim = c->large};
 	uint64_t addr;
+	int err;
 
 	request.size = glk_part_span(map, c->e, c->s, &addr);
 	request.rounded = (uint64_t)(c->s.last - c->s.first + 1) << map->shift;
@@ -154,6 +157,10 @@ static int back(struct coming *c)
 		&cache->streams, glk_mover_entry(&cache->mover, false, request.size));
 	/* it went from the GPU, at least in part, and comes back there */
 	request.node = cache->node;
+	/* whatever lies there idle is not that page */
+	err = c->one ? glk_arena_clear(c->arena, c->s.first, c->s.last) : 0;
+	if (err)
+		return err;
 	return glk_arena_back(c->arena, &request, glk_extent_id(map, c->e));
 }
 
@@ -175,6 +182,7 @@ static int come_sealed(struct coming *c)
 
 	if (glk_seal_is_here(c->arena->gpu, word))
 		return glk_seal_come(c->arena, c->e, c->s.first);
+	c->one = c->s.first < c->s.last;
 	err = back(c);
 	if (!err)
 		err = fill_backed(c);

@@ -366,7 +366,8 @@ uint64_t glk_part_empty(
 		p = glk_part_piece(arena, e, s.first);
 		/* what writes it is the stream that writes what comes next */
 		if (p.word & GLK_KEPT_SEALED) {
-			stay += glk_seal_stays(arena, s.first, p.word);
+			if (glk_seal_stays(arena, s.first, p.word))
+				stay += p.s.last - p.s.first + 1;
 			glk_seal_unref(arena->gpu, p.word, 0);
 		} else if (p.word & GLK_KEPT_RUN) {
 			glk_store_put(store_of(arena), p.word & GLK_KEPT_RUN, 0);
@@ -383,8 +384,9 @@ uint64_t glk_part_empty(
 			continue;
 		}
 		if (sealed) {
-			in.last = in.first;
-			stay += glk_seal_stays(arena, in.first, 0);
+			in.last = glk_mapping_at(map, in.first).last;
+			if (glk_seal_stays(arena, in.first, 0))
+				stay += in.last - in.first + 1;
 		}
 		glk_part_leave(map, e, in, use);
 		if (sealed)

@@ -302,7 +302,7 @@ static bool counts_at(struct turn *t, uint32_t slot)
 
 	for (; !glk_is_sealed(map, at); at = map->alias[at])
 		t->steps++;
-	return at == slot;
+	return at == glk_mapping_at(map, slot).first;
 }
 
 /* Of what is here of an elastic block, up to an offset, what is alike: no page of it is sealed, or all count here, or

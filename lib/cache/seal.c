@@ -22,17 +22,17 @@ uint32_t glk_seal_run(const struct glk_cache *cache, uint32_t word)
 }
 
 /* A record for a page, with its contents. */
-static int keep(struct glk_arena *arena, struct glk_extent *e, uint32_t slot,
-	const struct glk_part_way *way, struct glk_use *use, uint32_t *ret_id)
+static int keep(struct glk_arena *arena, uint32_t slot, const struct glk_part_way *way,
+	struct glk_use *use, uint32_t *ret_id)
 {
 	struct glk_cache *cache = arena->gpu;
 	uint32_t page = arena->map.page[slot], run = 0, id = glk_slab_get(&cache->seals);
-	uint64_t addr, bytes;
+	uint64_t addr = glk_slot_addr(&arena->map, slot);
+	uint64_t bytes = glk_map_page(&arena->map, page)->size;
 	int err = 0;
 
 	if (!id)
 		return -ENOMEM;
-	bytes = glk_part_span(&arena->map, e, (struct glk_stretch){slot, slot}, &addr);
 	if (!way->drop)
 		err = glk_move_out(&cache->mover, addr, bytes, use, &run);
 	if (err) {
@@ -46,11 +46,11 @@ static int keep(struct glk_arena *arena, struct glk_extent *e, uint32_t slot,
 	return 0;
 }
 
-int glk_seal_keep(struct glk_arena *arena, struct glk_extent *e, uint32_t slot,
-	const struct glk_part_way *way, struct glk_use *use, uint32_t *ret_word)
+int glk_seal_keep(struct glk_arena *arena, uint32_t slot, const struct glk_part_way *way,
+	struct glk_use *use, uint32_t *ret_word)
 {
 	uint32_t id = glk_map_page(&arena->map, arena->map.page[slot])->kept_as;
-	int err = id ? 0 : keep(arena, e, slot, way, use, &id);
+	int err = id ? 0 : keep(arena, slot, way, use, &id);
 
 	if (err)
 		return err;
@@ -61,9 +61,10 @@ int glk_seal_keep(struct glk_arena *arena, struct glk_extent *e, uint32_t slot,
 
 void glk_seal_left(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s)
 {
-	for (uint32_t slot = s.first; slot <= s.last; slot++) {
+	for (uint32_t slot = s.first, behind; slot <= s.last; slot = behind) {
 		struct glk_page *page = glk_map_page(&arena->map, arena->map.page[slot]);
 
+		behind = slot + glk_page_slots(&arena->map, page);
 		if (page->sealers || !page->kept_as)
 			continue;
 		glk_seal_at(arena->gpu, page->kept_as)->page = 0;
@@ -113,11 +114,13 @@ bool glk_seal_stays(const struct glk_arena *arena, uint32_t slot, uint32_t word)
 
 bool glk_seal_page(struct glk_arena *arena, struct glk_extent *e, uint32_t slot)
 {
+	struct glk_mapping m = glk_mapping_at(&arena->map, slot);
+
 	if (glk_is_sealed(&arena->map, slot))
 		return false;
-	glk_seal_begin(&arena->map, (struct glk_mapping){slot, slot});
-	glk_part_at(arena->gpu, e)->sealed++;
-	glk_sums_forget(arena->gpu, slot, 1);
+	glk_seal_begin(&arena->map, m);
+	glk_part_at(arena->gpu, e)->sealed += m.last - m.first + 1;
+	glk_sums_forget(arena->gpu, m.first, m.last - m.first + 1);
 	return true;
 }
 

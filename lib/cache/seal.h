@@ -4,8 +4,8 @@
 
 /*
  * Ranges of elastic blocks that have the pages of other ranges, of theirs or of other blocks of their arena: what is
- * committed there exists once. The pages are sealed (map/page/seal.h), one slot each, and each range leaves them as if
- * they were its own.
+ * committed there exists once. The pages are sealed (map/page/seal.h), and each range leaves them as if they were its
+ * own. A page of several slots goes and comes as a whole: a piece of it is one slot for each of the page's.
  *
  * They stay on the GPU while others spill. When all is suspended they go with the block, and their contents once: a
  * piece of a sealed page keeps the number of a record, which all pieces of that page share.
@@ -63,11 +63,11 @@ void glk_sums_fini(struct glk_cache *cache);
 struct glk_kept_seal *glk_seal_at(const struct glk_cache *cache, uint32_t word);
 /* The run of the store with the contents of a piece; 0: none. */
 uint32_t glk_seal_run(const struct glk_cache *cache, uint32_t word);
-/* The word of a sealed slot that is about to go, with the flags of its going, behind all uses: its contents are copied
+/* The word of a sealed page, by its first slot, that is about to go, with the flags of its going, behind all uses: its contents are copied
  * unless they were, or are dropped. 0, -ENOMEM, or an error of the copy. */
-int glk_seal_keep(struct glk_arena *arena, struct glk_extent *e, uint32_t slot,
-	const struct glk_part_way *way, struct glk_use *use, uint32_t *ret_word);
-/* The page of a slot on which the block stands is sealed. Whether it was not yet. */
+int glk_seal_keep(struct glk_arena *arena, uint32_t slot, const struct glk_part_way *way,
+	struct glk_use *use, uint32_t *ret_word);
+/* The page of a slot on which the block stands, all of it, is sealed. Whether it was not yet. */
 bool glk_seal_page(struct glk_arena *arena, struct glk_extent *e, uint32_t slot);
 /* So many bytes more of it are committed and exist already, or fewer. */
 void glk_seal_count(struct glk_arena *arena, struct glk_extent *e, uint64_t bytes);
@@ -77,16 +77,16 @@ void glk_seal_left(struct glk_arena *arena, struct glk_extent *e, struct glk_str
 void glk_seal_unref(struct glk_cache *cache, uint32_t word, uint64_t read);
 /* Whether another piece of it came with a page. */
 bool glk_seal_is_here(const struct glk_cache *cache, uint32_t word);
-/* A sealed slot leaves the block for good, as one that is here, or as a piece that is none any more: whether its bytes
- * stay committed elsewhere. To be asked before. */
+/* A sealed page leaves the block for good, as one that is here, by any of its slots, or as a piece that is none any
+ * more: whether its bytes stay committed elsewhere. To be asked before. */
 bool glk_seal_stays(const struct glk_arena *arena, uint32_t slot, uint32_t word);
 
-/* sealed.c. A piece that is one slot has the page which another one of it came with. 0 or an error. */
+/* sealed.c. A piece that begins at a slot has the page which another one of it came with. 0 or an error. */
 int glk_seal_come(struct glk_arena *arena, struct glk_extent *e, uint32_t slot);
 /* A piece has come with a page of its own, which others will have too. */
 void glk_seal_came(
 	struct glk_arena *arena, struct glk_extent *e, uint32_t slot, uint32_t word);
-/* The block stands on a run of slots, with pages that are sealed. Likewise. */
+/* The block stands on so many sealed pages, one behind the other from a slot on. Likewise. */
 int glk_seal_stand(struct glk_arena *arena, struct glk_extent *e, uint32_t slot,
 	const uint32_t *pages, uint32_t count);
 /* It does not write a run of slots any more, while it is claimed. Gives the lock up. */
@@ -98,7 +98,8 @@ int glk_elastic_beside(struct glk_arena *arena, uint32_t on, struct CUstream_st 
 /* elastic.c, in a block that is claimed: portions are committed, all or none, as glk_elastic_commit() does; and those
  * of which nothing was committed before go again: bytes that exist no more. */
 int glk_elastic_come(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
-	const struct glk_portion *portions, size_t count, uint64_t *ret_wants);
+	const struct glk_portion *portions, size_t count, uint32_t how,
+	uint64_t *ret_wants);
 uint64_t glk_elastic_go(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	const struct glk_portion *portions, size_t count);
 

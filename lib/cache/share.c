@@ -15,7 +15,7 @@ struct share {
 	struct glk_extent *e;
 	const struct glk_shares *all;
 	struct CUstream_st *stream;
-	uint64_t done; /* pages, from the first range on */
+	uint64_t done; /* slots, from the first range on */
 };
 
 static uint32_t first_of(const struct share *s, uint64_t offset)
@@ -23,9 +23,9 @@ static uint32_t first_of(const struct share *s, uint64_t offset)
 	return glk_slot_of(&s->arena->map, s->e->offset + offset);
 }
 
-static uint64_t pages_of(const struct share *s, const struct glk_sharing *r)
+static uint32_t slots_of(const struct share *s, const struct glk_sharing *r)
 {
-	return r->bytes >> s->arena->map.shift;
+	return (uint32_t)(r->bytes >> s->arena->map.shift);
 }
 
 static int is_not_free(const struct share *s, uint64_t offset)
@@ -41,9 +41,10 @@ static int is_away(void)
 		"what is to be shared is away, or not committed");
 }
 
-/* Of a range that was checked: another one of the call may have come to lie there since. */
-static bool is_free(const struct share *s, uint32_t first, uint32_t last)
+/* Also of a range that was checked: another one of the call may have come to lie there since. */
+static bool is_free(const struct share *s, uint32_t first, uint32_t slots)
 {
+	uint32_t last = first + slots - 1;
 	struct glk_stretch bare = glk_part_bare(&s->arena->map, first, last);
 
 	return bare.first == first && bare.last == last;
@@ -58,16 +59,23 @@ static bool is_here(const struct share *s, uint64_t offset, uint64_t bytes)
 	return gone.first > gone.last;
 }
 
-/* A page of the GPU, of one slot, on which the block stands. */
-static int check_from(const struct share *s, uint32_t slot)
+/* Of a range, from a slot on: a page of the GPU on which the block stands, whole. */
+static int check_from(const struct share *s, struct glk_stretch left, uint32_t *ret_slots)
 {
 	const struct glk_map *map = &s->arena->map;
+	struct glk_mapping m;
 
-	if (glk_part_gone(map, s->e, slot))
+	if (glk_part_gone(map, s->e, left.first))
 		return is_away();
-	if (glk_bit_get(map->wide, slot) || glk_map_is_host(map, map->page[slot]))
+	if (glk_map_is_host(map, map->page[left.first]))
 		return glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
-			"only pages of one slot of the GPU are shared");
+			"only pages of the GPU are shared");
+	m = glk_mapping_at(map, left.first);
+	if (m.first < left.first || m.last > left.last)
+		return glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
+			"a page of %" PRIu64 " bytes is shared as a whole",
+			(uint64_t)(m.last - m.first + 1) << map->shift);
+	*ret_slots = m.last - m.first + 1;
 	return 0;
 }
 
@@ -75,6 +83,8 @@ static int check_range(const struct share *s, const struct glk_sharing *r)
 {
 	uint64_t part = glk_slot_bytes(&s->arena->map) - 1;
 	uint64_t asked = glk_extent_asked(s->e);
+	struct glk_stretch left;
+	uint32_t slots = 0;
 	int err = 0;
 
 	if (!r->bytes || (r->from | r->to | r->bytes) & part)
@@ -88,12 +98,14 @@ static int check_range(const struct share *s, const struct glk_sharing *r)
 			"%" PRIu64 " bytes at %" PRIu64 " and %" PRIu64
 			" reach past an elastic block of %" PRIu64 " bytes",
 			r->bytes, r->from, r->to, asked);
-	for (uint64_t i = 0; i < pages_of(s, r) && !err; i++) {
-		uint32_t to = first_of(s, r->to) + (uint32_t)i;
-
-		err = check_from(s, first_of(s, r->from) + (uint32_t)i);
-		if (!err && !glk_bit_get(s->arena->map.bare, to))
-			err = is_not_free(s, r->to + (i << s->arena->map.shift));
+	left = (struct glk_stretch){
+		first_of(s, r->from), first_of(s, r->from) + slots_of(s, r) - 1};
+	for (uint32_t to = first_of(s, r->to); left.first <= left.last && !err;
+		to += slots) {
+		err = check_from(s, left, &slots);
+		if (!err && !is_free(s, to, slots))
+			err = is_not_free(s, r->to);
+		left.first += slots;
 		glk_plan_step(s->arena->gpu);
 	}
 	return err;
@@ -123,33 +135,38 @@ static int check_copies(const struct share *s)
 	return 0;
 }
 
-/* The pages of a run, sealed. Whether some were not yet. */
-static bool seal(struct share *s, uint32_t slot, uint32_t count, uint32_t *pages)
+/* The pages of a run, at most a batch of them, which are sealed. The slots that they have. */
+static uint32_t seal(struct share *s, struct glk_stretch run, uint32_t pages[BATCH],
+	uint32_t *ret_count)
 {
 	const struct glk_map *map = &s->arena->map;
+	uint32_t slot = run.first, count = 0;
 	bool some = false;
 
-	for (uint32_t i = 0; i < count; i++) {
-		pages[i] = map->page[slot + i];
-		some |= glk_seal_page(s->arena, s->e, slot + i);
+	while (slot <= run.last && count < BATCH) {
+		pages[count++] = map->page[slot];
+		some |= glk_seal_page(s->arena, s->e, slot);
+		slot = glk_mapping_at(map, slot).last + 1;
 	}
-	return some;
+	if (some)
+		glk_seal_promise(s->arena, run.first, slot - run.first);
+	*ret_count = count;
+	return slot - run.first;
 }
 
 static int share_range(struct share *s, const struct glk_sharing *r)
 {
 	uint32_t from = first_of(s, r->from), to = first_of(s, r->to);
-	uint32_t left = (uint32_t)pages_of(s, r), pages[BATCH], none[2] = {0, 0};
+	uint32_t left = slots_of(s, r), pages[BATCH], none[2] = {0, 0};
 	int err = 0;
 
 	while (left && !err) {
-		uint32_t n = left < BATCH ? left : BATCH;
+		uint32_t count, n;
 
-		if (!is_free(s, to, to + n - 1))
+		if (!is_free(s, to, left))
 			return is_not_free(s, r->to);
-		if (seal(s, from, n, pages))
-			glk_seal_promise(s->arena, from, n);
-		err = glk_seal_stand(s->arena, s->e, to, pages, n);
+		n = seal(s, (struct glk_stretch){from, from + left - 1}, pages, &count);
+		err = glk_seal_stand(s->arena, s->e, to, pages, count);
 		if (err)
 			break;
 		glk_part_arrive(
@@ -171,7 +188,7 @@ static void undo(struct share *s)
 
 	for (size_t i = 0; s->done; i++) {
 		const struct glk_sharing *r = &s->all->pages[i];
-		uint64_t n = pages_of(s, r) < s->done ? pages_of(s, r) : s->done;
+		uint64_t n = slots_of(s, r) < s->done ? slots_of(s, r) : s->done;
 		uint32_t to = first_of(s, r->to);
 		struct glk_stretch here = {to, to + (uint32_t)n - 1};
 
@@ -208,8 +225,8 @@ static int share(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	s->e = e;
 	err = check(s);
 	if (!err && s->all->owned)
-		err = glk_elastic_come(
-			arena, e, on, s->all->own, s->all->owned, s->all->ret_wants);
+		err = glk_elastic_come(arena, e, on, s->all->own, s->all->owned,
+			s->all->how, s->all->ret_wants);
 	if (err)
 		return err;
 	err = check_copies(s);
@@ -275,9 +292,9 @@ static int look(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	for (size_t i = 0; i < s->all->count && !s->done; i++) {
 		const struct glk_sharing *r = &s->all->pages[i];
 
-		for (uint64_t n = 0; n < pages_of(s, r) && !s->done; n++)
-			s->done = is_same(s, first_of(s, r->from) + (uint32_t)n,
-				first_of(s, r->to) + (uint32_t)n);
+		for (uint32_t n = 0; n < slots_of(s, r) && !s->done; n++)
+			s->done = is_same(
+				s, first_of(s, r->from) + n, first_of(s, r->to) + n);
 		glk_plan_step(arena->gpu);
 	}
 	return 0;
@@ -294,4 +311,59 @@ int glk_cache_is_shared(struct glk_cache *cache, uint64_t addr,
 	if (!err)
 		*ret_is = s.done;
 	return err;
+}
+
+/* ---- What of a range may be ---- */
+
+struct whole {
+	struct glk_portion *portion;
+	size_t count;
+};
+
+/* What lies at a slot that goes or comes as one. */
+static struct glk_stretch unit_of(
+	const struct glk_arena *arena, const struct glk_extent *e, uint32_t slot)
+{
+	const struct glk_map *map = &arena->map;
+	struct glk_stretch one = {slot, slot};
+	struct glk_mapping m;
+	struct glk_piece p;
+
+	if (!glk_part_gone(map, e, slot)) {
+		m = glk_mapping_at(map, slot);
+		return (struct glk_stretch){m.first, m.last};
+	}
+	if (glk_bit_get(map->bare, slot))
+		return one;
+	p = glk_part_piece(arena, e, slot);
+	return p.word & GLK_KEPT_SEALED ? p.s : one;
+}
+
+static int cut(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
+	const struct glk_asking *how)
+{
+	const struct glk_map *map = &arena->map;
+	const struct whole *w = how->arg;
+
+	(void)on;
+	for (size_t i = 0; i < w->count; i++) {
+		struct glk_portion *p = &w->portion[i];
+		struct glk_stretch s = glk_portion_slots(map, e, p, false), last;
+
+		last = unit_of(arena, e, s.last);
+		if (last.last > s.last)
+			p->bytes = last.first < s.first
+				? 0
+				: (uint64_t)(last.first - s.first) << map->shift;
+	}
+	return 0;
+}
+
+int glk_cache_whole(struct glk_cache *cache, uint64_t addr, struct glk_portion *portions,
+	size_t count)
+{
+	struct whole w = {.portion = portions, .count = count};
+	const struct glk_asking how = {.fn = cut, .arg = &w};
+
+	return glk_asked(cache, addr, NULL, &how);
 }

@@ -87,8 +87,29 @@ struct leaving {
 	uint64_t bytes;
 };
 
-/* The next stretch that is here, from a slot on, and goes: sealed pages for a suspension only or by themselves, one
- * after the other. */
+/* Of a stretch that is here what goes or stays at once: a sealed page, or all that is not sealed. */
+static struct glk_stretch at_once(const struct leaving *l, struct glk_stretch s)
+{
+	const struct glk_map *map = &l->arena->map;
+
+	s = glk_part_alike(map, s);
+	if (s.first <= s.last && glk_is_sealed(map, s.first))
+		s.last = glk_mapping_at(map, s.first).last;
+	return s;
+}
+
+/* Sealed pages go for a suspension only or by themselves, and as a whole. */
+static bool stays(const struct leaving *l, struct glk_stretch s)
+{
+	const struct glk_map *map = &l->arena->map;
+
+	if (!glk_is_sealed(map, s.first))
+		return l->way->sealed;
+	return (!l->way->why && !l->way->sealed) || !glk_bit_get(map->head, s.first) ||
+		s.last > l->s.last;
+}
+
+/* The next stretch that is here, from a slot on, and goes. */
 static struct glk_stretch next_here(const struct leaving *l, uint32_t slot)
 {
 	const struct glk_map *map = &l->arena->map;
@@ -97,14 +118,8 @@ static struct glk_stretch next_here(const struct leaving *l, uint32_t slot)
 	/* the last of them may have gone */
 	if (!glk_part_at(l->arena->gpu, l->e)->sealed)
 		return l->way->sealed ? (struct glk_stretch){1, 0} : s;
-	while (s.first <= s.last &&
-		(glk_is_sealed(map, s.first) ? !l->way->why && !l->way->sealed
-					     : l->way->sealed))
-		s = glk_part_next(
-			map, l->e, glk_part_alike(map, s).last + 1, l->s.last, false);
-	s = glk_part_alike(map, s);
-	if (s.first <= s.last && glk_is_sealed(map, s.first))
-		s.last = s.first;
+	for (s = at_once(l, s); s.first <= s.last && stays(l, s);)
+		s = at_once(l, glk_part_next(map, l->e, s.last + 1, l->s.last, false));
 	return s;
 }
 
@@ -120,7 +135,7 @@ static int copy_out(struct leaving *l, struct glk_stretch s, uint32_t *ret_run)
 		return 0;
 	l->use = glk_block_use(cache, l->e, l->way->on);
 	if (glk_is_sealed(&l->arena->map, s.first))
-		return glk_seal_keep(l->arena, l->e, s.first, l->way, &l->use, ret_run);
+		return glk_seal_keep(l->arena, s.first, l->way, &l->use, ret_run);
 	return bytes && !l->way->drop
 		? glk_move_out(&cache->mover, addr, bytes, &l->use, ret_run)
 		: 0;

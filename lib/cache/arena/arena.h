@@ -123,6 +123,7 @@ struct glk_request {
 	const struct glk_stretch *run;
 	uint32_t lead, tail; /* slots at its ends that get pages of one slot */
 	bool single;	     /* all of them do */
+	bool one;	     /* it gets one page */
 	bool trim;	     /* too much memory is stranded, see glk_want */
 	bool patient;	     /* it waits for the GPU before it is refused */
 	bool cold;	     /* blocks that the program called cold go for it */

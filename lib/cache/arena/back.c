@@ -99,14 +99,22 @@ static uint32_t in_large(const struct job *job, const struct run *run)
 	return run->huge * job->huge + run->large * job->map->large;
 }
 
+/* Nothing stands in for it. */
+static bool is_one_page(const struct job *job)
+{
+	return job->e->whole || job->request->one;
+}
+
 static struct glk_need count_need(const struct job *job)
 {
 	struct glk_need need = {0};
 	struct run run;
 
-	if (job->e->whole) {
-		need = (struct glk_need){
-			.other = job->e->size, .others = 1, .whole = true};
+	if (is_one_page(job)) {
+		need = (struct glk_need){.other = (uint64_t)(job->last - job->first + 1)
+				<< job->map->shift,
+			.others = 1,
+			.whole = true};
 		return need;
 	}
 	need.other = (uint64_t)job->huge << job->map->shift;
@@ -166,7 +174,7 @@ static uint32_t find_huge(const struct job *job)
 	uint32_t huge = (uint32_t)(glk_request_node(job->arena, request)->huge >>
 		job->map->shift);
 
-	if (!request->run || request->single || job->e->whole ||
+	if (!request->run || request->single || is_one_page(job) ||
 		job->last - job->first + 1 < huge || !glk_supply_is_ample(job->arena))
 		return 0;
 	return huge;
@@ -282,7 +290,7 @@ static int map_run(struct job *job, const struct run *run)
 	struct batch batch = {.slot = run->first};
 	int err = 0;
 
-	if (job->e->whole) {
+	if (is_one_page(job)) {
 		err = add(job, &batch, &job->supply.other);
 		return err ? err : map_batch(job, &batch);
 	}

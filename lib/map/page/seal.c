@@ -43,12 +43,13 @@ void glk_seal_enter(struct glk_map *map, uint32_t first, uint32_t last)
 
 void glk_seal_end(struct glk_map *map, uint32_t first, uint32_t last)
 {
-	for (uint32_t slot = first; slot <= last; slot++) {
+	for (uint32_t slot = first; slot <= last;) {
 		struct glk_page *page = glk_map_page(map, map->page[slot]);
 
 		page->sealed = false;
 		page->sealers = 0;
 		page->in_use = slot;
+		slot += glk_page_slots(map, page);
 	}
 	glk_bits_clear(map->sealed, first, last);
 }

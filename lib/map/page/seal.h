@@ -31,7 +31,7 @@ void glk_seal_begin(struct glk_map *map, struct glk_mapping m);
 void glk_seal_enter(struct glk_map *map, uint32_t first, uint32_t last);
 void glk_seal_leave(
 	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use);
-/* A block that is the only one on a run of pages of one slot, each with no other mapping, may write them from now on. */
+/* A block that is the only one on a run of pages, each with no other mapping, may write them from now on. */
 void glk_seal_end(struct glk_map *map, uint32_t first, uint32_t last);
 /* The next page that waits, which is the caller's; 0: none does. And it waits again, as the last. */
 uint32_t glk_seal_pop(struct glk_map *map);

@@ -137,9 +137,45 @@ static void test_copied(void)
 	end();
 }
 
+static bool is_all(const unsigned char *at, size_t pages, unsigned char value)
+{
+	return at[0] == value && !memcmp(at, at + 1, pages * PAGE - 1);
+}
+
+/* Pages of 160 MiB and of 2 that two ranges of a block have, which may write each of them for itself in the end. */
+static void test_large(void)
+{
+	static const char *const settings[] = {
+		"pool.large_page=160MiB", "soft.memory=1GiB", NULL};
+	const size_t pages = 97;
+	const struct glake_sharing all = {0, pages * PAGE, pages * PAGE};
+	unsigned char *twice;
+	void *ptr = NULL;
+
+	begin(settings);
+	if (glake_alloc(ctx, 0, 2 * pages * PAGE, NULL,
+		    GLAKE_ALLOC_ELASTIC | GLAKE_ALLOC_GROWS, &ptr) ||
+		glake_commit(ctx, ptr, 0, pages * PAGE, NULL, NULL))
+		tap_bail("no block");
+	one = ptr;
+	twice = one + pages * PAGE;
+	memset(one, 7, pages * PAGE);
+	is_int(glake_commit_shared(ctx, one, &all, 1, NULL), 0, "large pages are shared");
+	is_int(glake_seal(ctx, one, NULL, 0, NULL), 0, "sealed");
+	is_int(glake_unseal(ctx, one, NULL), 0, "each range has its own");
+	memset(twice, 9, pages * PAGE);
+	memset(one, 8, PAGE);
+	ok(is_all(one, 1, 8) && is_all(one + PAGE, pages - 1, 7) &&
+			is_all(twice, pages, 9),
+		"and is written");
+	glake_free(ctx, one, NULL);
+	end();
+}
+
 int main(void)
 {
 	tap_plan_later();
+	test_large();
 	test_replaced();
 	test_copied();
 	return tap_done();

@@ -481,7 +481,7 @@ static void is_not_shared(void)
 	const struct glk_sharing behind[] = {
 		{0, 22 * MIB, 4 * MIB}, {0, 20 * MIB, 4 * MIB}};
 	struct glk_portion p = {4 * MIB, 2 * MIB};
-	uint64_t addr, grows;
+	uint64_t addr, grows, bytes;
 
 	set_up(settings, 64 * MIB);
 	addr = elastic(64 * MIB - 5, 0);
@@ -508,9 +508,19 @@ static void is_not_shared(void)
 	rig_free(&rig, addr, a);
 	is_int(share_one(addr, 0, 20 * MIB, 4 * MIB), -EINVAL, "one that was freed");
 	grows = elastic(64 * MIB, GLAKE_ALLOC_GROWS);
-	is_int(commit(grows, 0, 16 * MIB, NULL), 0, "large pages");
-	is_int(share_one(grows, 0, 32 * MIB, 8 * MIB), -EOPNOTSUPP, "are not shared");
+	is_int(commit(grows, 0, 16 * MIB, NULL), 0, "two large pages");
+	is_int(share_one(grows, 0, 32 * MIB, 6 * MIB), -EOPNOTSUPP, "the front of one");
+	is_int(share_one(grows, 2 * MIB, 32 * MIB, 14 * MIB), -EOPNOTSUPP,
+		"and one without");
+	is_int((int64_t)committed(grows), 16 * (int64_t)MIB, "are not shared");
+	is_int(share_one(grows, 0, 34 * MIB, 16 * MIB), 0, "both are");
+	is_int(share_one(grows, 8 * MIB, 22 * MIB, 8 * MIB), 0, "one is again");
+	is_sound(&rig, "the books agree");
+	is_int((int64_t)rig_figures(&rig).elastic, 16 * (int64_t)MIB, "each counts once");
+	is_int(decommit(grows, 2 * MIB, 8 * MIB, &bytes), 0, "a part of each");
+	is_int((int64_t)bytes, 0, "takes nothing");
 	rig_free(&rig, grows, a);
+	is_sound(&rig, "the books agree");
 	addr = rig_alloc(&rig, 4 * MIB, a);
 	is_int(share_one(addr, 0, 2 * MIB, 2 * MIB), -EINVAL, "a block that is none");
 	rig_free(&rig, addr, a);

@@ -258,28 +258,40 @@ static bool walk_chunks_are_sound(struct glk_cache *cache)
 	return same && books_tell("managed blocks", m->blocks, blocks);
 }
 
+/* Of the page with these contents; what was dropped is of one slot. */
+static uint64_t walk_bytes_kept(
+	const struct glk_cache *cache, const struct glk_kept_seal *k)
+{
+	if (k->page)
+		return glk_map_page(&cache->arena.map, k->page)->size;
+	return k->run ? glk_store_at(&cache->mover.store, k->run)->bytes
+		      : glk_slot_bytes(&cache->arena.map);
+}
+
 /* Bytes of ranges that have sealed pages of others: what stands on each, here or suspended, but for one. */
 static uint64_t walk_shared(const struct glk_cache *cache)
 {
 	const struct glk_map *map = &cache->arena.map;
 	uint32_t pages = glk_load_relaxed(&map->pool->pages.used), last;
-	uint64_t slots = 0;
+	uint64_t bytes = 0;
 
 	for (uint32_t id = 1; id <= pages; id++) {
 		const struct glk_page *p = glk_map_page(map, id);
 
 		if (glk_page_state(p) == GLK_PAGE_OWNED && p->sealed && !p->kept_as)
-			slots += p->sealers ? p->sealers - 1u : 0;
+			bytes += p->sealers ? (p->sealers - 1) * p->size : 0;
 	}
 	last = glk_load_relaxed(&cache->seals.used);
 	for (uint32_t id = 1; id <= last; id++) {
 		const struct glk_kept_seal *k = glk_slab_at(&cache->seals, id);
 
 		if (k->refs)
-			slots += k->refs - 1 +
-				(k->page ? glk_map_page(map, k->page)->sealers : 0);
+			bytes += walk_bytes_kept(cache, k) *
+				(k->refs - 1 +
+					(k->page ? glk_map_page(map, k->page)->sealers
+						 : 0));
 	}
-	return slots << map->shift;
+	return bytes;
 }
 
 /* Counts what the figures tell from the extents, slots and pages themselves; false if pools do
