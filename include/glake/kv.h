@@ -72,11 +72,12 @@ struct glake_kv_lane {
  * glake_kv_close, so that the limit is one for that; a fork and a prefix are copies of all their tokens; there is no
  * spill (-EOPNOTSUPP), and `ahead` means nothing. */
 #define GLAKE_KV_SINGLE 0x2u
-/* Lanes that get memory by themselves, from glake_kv_layer_grow or glake_kv_layer_wait, have pages of pool.large_page, as
- * many as fit in what each gets at once and as there are: a call of the driver for each of them, where pages of 2 MiB
- * take one each. What it costs: trim keeps a page while it holds any token that stays, which counts as held; and of a
- * sequence that got such memory a fork and a prefix are copies. What glake_kv_grow and glake_kv_step get, lanes with a
- * window or a state, and all that come in one call with such, have pages of 2 MiB. Not with the two flags above (-EINVAL). */
+/* What a lane gets at once has pages of pool.large_page, as many as fit in it and as there are, and behind them such of 2
+ * MiB: a call of the driver for each of them, for a growth, for a fork and for a prefix that is adopted. What it costs: a
+ * fork, and a prefix, of fewer tokens than a growth ended with copies the large page in which it ends, and has as much
+ * more; trim keeps a page while it holds any token that stays, which counts as held, and is refused (-EBUSY) where
+ * the last token lies in a large page that is shared. Lanes with a window or a state, all that come in one call with
+ * such, and what a thread gets ahead have pages of 2 MiB. Not with the two flags above (-EINVAL). */
 #define GLAKE_KV_LARGE 0x4u
 
 #define GLAKE_KV_LANES_MAX  4096

@@ -55,7 +55,7 @@ static bool get(struct glake_kv *kv, uint32_t slot)
 		err = glk_kv_commit(kv, count, kv->ahead.stream, 0);
 	if (!err && count) {
 		kv->pages_ahead += kv->pages - before;
-		glk_kv_note_missing(kv, slot, tokens);
+		glk_kv_note_missing(kv, slot, tokens, false);
 		q->pending = true;
 		kv->pending++;
 	}

@@ -70,8 +70,23 @@ size_t glk_kv_add_missing_of(const struct glake_kv *kv, uint32_t slot, uint32_t 
 	return count;
 }
 
+bool glk_kv_is_large(const struct glake_kv *kv, uint32_t lane, uint32_t lanes)
+{
+	for (uint32_t i = lane; i < lane + lanes && kv->shape.large; i++)
+		if (kv->shape.group[kv->shape.lane_group[i]].rule != GLAKE_KV_ALL)
+			return false;
+	return kv->shape.large;
+}
+
+void glk_kv_note_large(const struct glake_kv *kv, struct glk_kv_run *run, uint32_t pages)
+{
+	uint64_t large = kv->cache->node->page_size[GLK_CLASS_LARGE];
+
+	run->large |= large > kv->shape.page && pages * kv->shape.page >= large;
+}
+
 void glk_kv_note_missing_of(
-	struct glake_kv *kv, uint32_t slot, uint32_t group, uint32_t tokens)
+	struct glake_kv *kv, uint32_t slot, uint32_t group, uint32_t tokens, bool large)
 {
 	struct glk_kv_run want = glk_kv_pages(&kv->shape, group, tokens);
 	struct glk_kv_run *run = glk_kv_run_at(kv, slot, group);
@@ -80,6 +95,8 @@ void glk_kv_note_missing_of(
 		return;
 	if (run->first == run->end && run->end < want.first)
 		run->first = want.first;
+	if (large)
+		glk_kv_note_large(kv, run, want.end - run->end);
 	run->end = want.end;
 }
 
@@ -91,10 +108,10 @@ size_t glk_kv_add_missing(
 	return count;
 }
 
-void glk_kv_note_missing(struct glake_kv *kv, uint32_t slot, uint32_t tokens)
+void glk_kv_note_missing(struct glake_kv *kv, uint32_t slot, uint32_t tokens, bool large)
 {
 	for (uint32_t i = 0; i < kv->shape.groups; i++)
-		glk_kv_note_missing_of(kv, slot, i, tokens);
+		glk_kv_note_missing_of(kv, slot, i, tokens, large);
 }
 
 static uint64_t bytes_in(const struct glake_kv *kv, size_t count)

@@ -61,7 +61,7 @@ static int make_tables(struct glake_kv *kv)
 	char *at;
 
 	kv->tables = slots + runs * (sizeof(*kv->run) + sizeof(*kv->portion)) +
-		2 * s->groups * sizeof(*kv->sharing) +
+		2 * s->groups * sizeof(*kv->sharing) + s->groups * sizeof(*kv->whole) +
 		s->prefixes * (sizeof(*kv->prefix) + sizeof(*kv->prefix_head));
 	at = glk_region_new(kv->tables);
 	if (!at)
@@ -76,6 +76,8 @@ static int make_tables(struct glake_kv *kv)
 	at += slots;
 	kv->run = (void *)at;
 	at += runs * sizeof(*kv->run);
+	kv->whole = (void *)at;
+	at += s->groups * sizeof(*kv->whole);
 	kv->prefix_head = (void *)at;
 	for (uint32_t i = s->prefixes; i; i--) {
 		kv->prefix[i - 1].next = kv->prefix_free;
@@ -390,9 +392,18 @@ static bool sheds(const struct glake_kv *kv, uint32_t slot)
 	return kv->sequence[slot].tokens >= kv->sequence[slot].sheds;
 }
 
+/* Of all lanes. */
+static int commit(
+	struct glake_kv *kv, size_t count, struct CUstream_st *stream, bool large)
+{
+	return glk_kv_commit(
+		kv, count, stream, GLK_COMMIT_INSISTS | (large ? GLK_COMMIT_LARGE : 0));
+}
+
 static int grow(struct glake_kv *kv, uint32_t slot, uint32_t tokens,
 	struct CUstream_st *stream, uint64_t *ret_wants)
 {
+	bool large = glk_kv_is_large(kv, 0, kv->shape.lanes);
 	size_t count;
 	int err = glk_kv_name(kv, stream);
 
@@ -415,9 +426,9 @@ static int grow(struct glake_kv *kv, uint32_t slot, uint32_t tokens,
 			err = glk_kv_away(kv, slot);
 		count = err ? 0 : glk_kv_add_missing(kv, slot, tokens, 0);
 		if (count)
-			err = glk_kv_commit(kv, count, stream, GLK_COMMIT_INSISTS);
+			err = commit(kv, count, stream, large);
 		if (!err && count) {
-			glk_kv_note_missing(kv, slot, tokens);
+			glk_kv_note_missing(kv, slot, tokens, large);
 			glk_kv_settle(kv, slot);
 		}
 		if (!err)
@@ -454,8 +465,8 @@ static int check_all(const struct glake_kv *kv, const uint32_t *lengths, bool *r
 static int step_changed(
 	struct glake_kv *kv, const uint32_t *lengths, struct CUstream_st *stream)
 {
+	bool needs, large = glk_kv_is_large(kv, 0, kv->shape.lanes);
 	size_t count = 0;
-	bool needs;
 	int err = check_all(kv, lengths, &needs);
 
 	for (uint32_t i = 0; i < kv->shape.slots && !err; i++) {
@@ -463,12 +474,12 @@ static int step_changed(
 			count = glk_kv_add_missing(kv, i, lengths[i], count);
 	}
 	if (!err && count)
-		err = glk_kv_commit(kv, count, stream, GLK_COMMIT_INSISTS);
+		err = commit(kv, count, stream, large);
 	for (uint32_t i = 0; i < kv->shape.slots && !err; i++) {
 		if (!lengths[i])
 			continue;
 		if (lengths[i] > kv->sequence[i].ready) {
-			glk_kv_note_missing(kv, i, lengths[i]);
+			glk_kv_note_missing(kv, i, lengths[i], large);
 			glk_kv_settle(kv, i);
 		}
 		lengthen(kv, i, lengths[i]);
@@ -554,7 +565,7 @@ static int begin(struct glake_kv *kv, uint32_t tokens, uint64_t domain,
 	if (!err) {
 		kv->sequence[slot] = (struct glk_kv_sequence){
 			.live = true, .most = tokens, .domain = domain};
-		glk_kv_note_missing(kv, slot, 0);
+		glk_kv_note_missing(kv, slot, 0, false);
 		glk_kv_settle(kv, slot);
 		*ret_slot = slot;
 	}
@@ -614,18 +625,28 @@ void glk_kv_note_spare(struct glake_kv *kv, uint32_t slot, uint32_t tokens, bool
 	glk_kv_settle(kv, slot);
 }
 
-/* Whether the next token would be written in a page that is shared. */
-static bool is_sealed(const struct glake_kv *kv, uint32_t slot, uint32_t tokens)
+static int is_shared(uint32_t tokens)
 {
-	for (uint32_t i = 0; i < kv->shape.groups; i++) {
+	return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+		"%" PRIu32
+		" tokens end in a page that is shared: fork so many of them instead",
+		tokens);
+}
+
+/* Whether the next token would be written in a page that is shared: -EBUSY. */
+static int check_cut(struct glake_kv *kv, uint32_t slot, uint32_t tokens)
+{
+	int err = glk_kv_whole(kv, slot, tokens);
+
+	for (uint32_t i = 0; i < kv->shape.groups && !err; i++) {
 		const struct glk_kv_group *g = &kv->shape.group[i];
 		uint64_t end = g->rule == GLAKE_KV_STATE ? 0 : tokens * g->row;
 
-		if (end % kv->shape.page &&
+		if (end > kv->whole[i] * kv->shape.page &&
 			end / kv->shape.page < glk_kv_run_at(kv, slot, i)->sealed)
-			return true;
+			err = is_shared(tokens);
 	}
-	return false;
+	return err;
 }
 
 /* Whether a window of fewer tokens would begin in pages that went. */
@@ -662,11 +683,8 @@ int glk_kv_trim(struct glake_kv *kv, uint32_t slot, uint32_t tokens,
 			"the window of %" PRIu32
 			" tokens begins where memory went before",
 			tokens);
-	if (!err && !ends && is_sealed(kv, slot, tokens))
-		err = glk_error(-EBUSY, GLAKE_ERROR_BUSY,
-			"%" PRIu32
-			" tokens end in a page that is shared: fork so many of them instead",
-			tokens);
+	if (!err && !ends)
+		err = check_cut(kv, slot, tokens);
 	count = err ? 0 : glk_kv_add_spare(kv, slot, tokens, ends);
 	if (count)
 		err = glk_kv_decommit(kv, count, stream);

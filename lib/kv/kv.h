@@ -38,7 +38,7 @@ struct glk_kv_group {
 struct glk_kv_run {
 	uint32_t first, end, sealed;
 	uint32_t outs; /* times that others have some of it: see export.c */
-	bool large;    /* some of its pages may be of several slots: see layer.c */
+	bool large;    /* some of its pages may be of several slots */
 	bool away;     /* it was sent to the host by itself: see layer.c */
 };
 
@@ -71,7 +71,7 @@ struct glk_kv_shape {
 	uint32_t slots, tokens, lanes, groups;
 	uint32_t prefixes;   /* places behind the slots */
 	bool single;	     /* each group is a block of one handle */
-	bool large;	     /* lanes that are had by themselves have large pages */
+	bool large;	     /* lanes have large pages, where they keep every token */
 	uint64_t page, size; /* bytes, of all of it */
 	struct glk_kv_group *group;
 	uint32_t *lane_group;  /* of a lane, */
@@ -98,6 +98,7 @@ struct glake_kv {
 	struct glk_portion *portion; /* for who changes what is committed: as many */
 	struct glk_sharing *
 		sharing; /* likewise, by group: ranges that share pages, and then that are copied */
+	uint32_t *whole; /* likewise: see glk_kv_whole() */
 	struct glk_kv_prefix *prefix;
 	uint32_t *prefix_head; /* by hash */
 	uint32_t prefix_free,
@@ -194,12 +195,16 @@ void glk_kv_change_end(struct glake_kv *kv);
  * what it has. */
 size_t glk_kv_add_missing(
 	const struct glake_kv *kv, uint32_t slot, uint32_t tokens, size_t count);
-void glk_kv_note_missing(struct glake_kv *kv, uint32_t slot, uint32_t tokens);
+void glk_kv_note_missing(struct glake_kv *kv, uint32_t slot, uint32_t tokens, bool large);
 /* The same of one group. */
 size_t glk_kv_add_missing_of(const struct glake_kv *kv, uint32_t slot, uint32_t group,
 	uint32_t tokens, size_t count);
 void glk_kv_note_missing_of(
-	struct glake_kv *kv, uint32_t slot, uint32_t group, uint32_t tokens);
+	struct glake_kv *kv, uint32_t slot, uint32_t group, uint32_t tokens, bool large);
+/* Whether what these lanes get has large pages, as often as they fit in the portions; then so many pages of a run may
+ * be such. Lanes that lose their front page by page have none. */
+bool glk_kv_is_large(const struct glake_kv *kv, uint32_t lane, uint32_t lanes);
+void glk_kv_note_large(const struct glake_kv *kv, struct glk_kv_run *run, uint32_t pages);
 void glk_kv_settle(struct glake_kv *kv, uint32_t slot);
 
 /* ahead.c. The thread of a cache; where it cannot be had 0 all the same, after a warning. Without the lock. */
@@ -272,7 +277,10 @@ int glk_kv_export(struct glake_kv *kv, uint32_t slot, uint32_t lane, uint32_t fi
 int glk_kv_export_end(struct glake_kv *kv, uint32_t slot, uint32_t lane);
 int glk_kv_out(const struct glake_kv *kv, uint32_t slot);
 
-/* share.c: contracts as in glake/kv.h, on a cache that is open. */
+/* share.c. By who changes what is committed, likewise: of each group the pages of a place that lie wholly in its first
+ * tokens, of several slots too: they will not be written again. */
+int glk_kv_whole(struct glake_kv *kv, uint32_t place, uint32_t tokens);
+/* Contracts as in glake/kv.h, on a cache that is open. */
 int glk_kv_fork(struct glake_kv *kv, uint32_t slot, uint32_t tokens, uint32_t most,
 	struct CUstream_st *stream, uint32_t *ret_slot);
 int glk_kv_publish(struct glake_kv *kv, uint32_t slot, uint32_t tokens, const void *bytes,

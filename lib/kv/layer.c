@@ -56,28 +56,10 @@ static int is_away_whole(const struct glake_kv *kv, uint32_t slot)
 								 : 0;
 }
 
-/* Whether what these lanes get has large pages, as often as they fit in the portions: lanes that lose their front page by
- * page have none. */
-static bool is_large(const struct glake_kv *kv, uint32_t lane, uint32_t lanes)
-{
-	for (uint32_t i = lane; i < lane + lanes; i++)
-		if (kv->shape.group[kv->shape.lane_group[i]].rule != GLAKE_KV_ALL)
-			return false;
-	return kv->shape.large;
-}
-
-/* A run whose pages are not as small as can be is shared with nobody: see share.c. */
-static void note_large(const struct glake_kv *kv, struct glk_kv_run *run, uint32_t pages)
-{
-	uint64_t large = kv->cache->node->page_size[GLK_CLASS_LARGE];
-
-	run->large |= large > kv->shape.page && pages * kv->shape.page >= large;
-}
-
 static int grow(struct glake_kv *kv, uint32_t slot, uint32_t lane, uint32_t lanes,
 	uint32_t tokens, struct CUstream_st *stream)
 {
-	bool large = is_large(kv, lane, lanes);
+	bool large = glk_kv_is_large(kv, lane, lanes);
 	size_t count = 0;
 	int err = is_away_whole(kv, slot);
 
@@ -91,14 +73,8 @@ static int grow(struct glake_kv *kv, uint32_t slot, uint32_t lane, uint32_t lane
 	if (!err && count)
 		err = glk_kv_commit(kv, count, stream,
 			GLK_COMMIT_INSISTS | (large ? GLK_COMMIT_LARGE : 0));
-	for (uint32_t i = lane; i < lane + lanes && !err; i++) {
-		struct glk_kv_run *run = run_of(kv, slot, i);
-		uint32_t end = run->end;
-
-		glk_kv_note_missing_of(kv, slot, kv->shape.lane_group[i], tokens);
-		if (large)
-			note_large(kv, run, run->end - end);
-	}
+	for (uint32_t i = lane; i < lane + lanes && !err; i++)
+		glk_kv_note_missing_of(kv, slot, kv->shape.lane_group[i], tokens, large);
 	if (!err)
 		glk_kv_settle(kv, slot);
 	return err;
@@ -137,7 +113,7 @@ int glk_kv_layer_grow(struct glake_kv *kv, uint32_t slot, uint32_t lane, uint32_
 static int move(struct glake_kv *kv, uint32_t slot, uint32_t lane, uint32_t lanes,
 	struct CUstream_st *stream, bool to_gpu)
 {
-	bool large = to_gpu && is_large(kv, lane, lanes);
+	bool large = to_gpu && glk_kv_is_large(kv, lane, lanes);
 	size_t count = 0;
 	int err = is_away_whole(kv, slot);
 
@@ -150,7 +126,7 @@ static int move(struct glake_kv *kv, uint32_t slot, uint32_t lane, uint32_t lane
 			glk_kv_portion(kv, slot, kv->shape.lane_group[i], *run);
 		run->away = true;
 		if (large)
-			note_large(kv, run, run->end - run->first);
+			glk_kv_note_large(kv, run, run->end - run->first);
 	}
 	if (err || !count)
 		return err;

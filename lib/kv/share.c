@@ -15,17 +15,45 @@
 
 /* ---- A beginning ---- */
 
-/* Pages of a place that lie wholly in its first tokens: they will not be written again. Pages of several slots are not
- * shared. */
-static uint32_t whole_of(
-	const struct glake_kv *kv, uint32_t place, uint32_t group, uint32_t tokens)
+static uint32_t whole_of(const struct glake_kv *kv, uint32_t group, uint32_t tokens)
 {
 	const struct glk_kv_group *g = &kv->shape.group[group];
 
-	return g->rule == GLAKE_KV_STATE || kv->shape.single ||
-			glk_kv_run_at(kv, place, group)->large
+	return g->rule == GLAKE_KV_STATE || kv->shape.single
 		? 0
 		: (uint32_t)(tokens * g->row / kv->shape.page);
+}
+
+/* Of runs with pages of several slots those that lie wholly in it. */
+static int find_large(struct glake_kv *kv, uint32_t place, size_t count)
+{
+	int err;
+
+	if (!count)
+		return 0;
+	glk_unlock(&kv->lock);
+	err = glk_cache_whole(kv->cache, kv->base, kv->portion, count);
+	glk_lock(&kv->lock);
+	for (uint32_t i = kv->shape.groups; i && !err; i--) {
+		if (glk_kv_run_at(kv, place, i - 1)->large && kv->whole[i - 1])
+			kv->whole[i - 1] =
+				(uint32_t)(kv->portion[--count].bytes / kv->shape.page);
+	}
+	return err;
+}
+
+int glk_kv_whole(struct glake_kv *kv, uint32_t place, uint32_t tokens)
+{
+	size_t count = 0;
+
+	for (uint32_t i = 0; i < kv->shape.groups; i++) {
+		struct glk_kv_run whole = {.end = whole_of(kv, i, tokens)};
+
+		kv->whole[i] = whole.end;
+		if (glk_kv_run_at(kv, place, i)->large && whole.end)
+			kv->portion[count++] = glk_kv_portion(kv, place, i, whole);
+	}
+	return find_large(kv, place, count);
 }
 
 /* What a group has of a beginning: pages that are shared, and then such of its own. */
@@ -34,12 +62,11 @@ struct front {
 	uint64_t bytes; /* of the second that are copied */
 };
 
-static struct front front_of(
-	const struct glake_kv *kv, uint32_t place, uint32_t group, uint32_t tokens)
+static struct front front_of(const struct glake_kv *kv, uint32_t group, uint32_t tokens)
 {
 	const struct glk_kv_group *g = &kv->shape.group[group];
 	struct glk_kv_run want = glk_kv_pages(&kv->shape, group, tokens);
-	uint32_t whole = whole_of(kv, place, group, tokens);
+	uint32_t whole = kv->whole[group];
 	struct front f = {.shared = {.first = want.first, .end = whole},
 		.own = {.first = whole, .end = want.end}};
 
@@ -96,7 +123,7 @@ static void plan(struct glake_kv *kv, struct branch *b)
 {
 	b->own = b->shared = b->copied = 0;
 	for (uint32_t i = 0; i < kv->shape.groups; i++) {
-		struct front front = front_of(kv, b->from, i, b->tokens);
+		struct front front = front_of(kv, i, b->tokens);
 		struct glk_portion from, to;
 
 		from = glk_kv_portion(kv, b->from, i, front.own);
@@ -149,10 +176,13 @@ static int copy(struct glake_kv *kv, const struct branch *b, struct CUstream_st 
 /* By who changes what is committed: a place has the beginning of another one, or nothing. */
 static int share(struct glake_kv *kv, struct branch *b, struct CUstream_st *stream)
 {
+	bool large = glk_kv_is_large(kv, 0, kv->shape.lanes);
 	struct glk_shares shares;
 	uint64_t bytes, wants = 0;
 	int err = check(kv, b);
 
+	if (!err)
+		err = glk_kv_whole(kv, b->from, b->tokens);
 	if (err)
 		return err;
 	plan(kv, b);
@@ -161,6 +191,7 @@ static int share(struct glake_kv *kv, struct branch *b, struct CUstream_st *stre
 		return err;
 	shares = (struct glk_shares){.own = kv->portion,
 		.owned = b->own,
+		.how = GLK_COMMIT_INSISTS | (large ? GLK_COMMIT_LARGE : 0),
 		.ret_wants = &wants,
 		.pages = kv->sharing,
 		.count = b->shared,
@@ -177,13 +208,16 @@ static int share(struct glake_kv *kv, struct branch *b, struct CUstream_st *stre
 		glk_kv_note_commit(kv, bytes);
 	kv->shared += shared_bytes(kv, b);
 	for (uint32_t i = 0; i < kv->shape.groups; i++) {
-		struct front front = front_of(kv, b->from, i, b->tokens);
+		struct front front = front_of(kv, i, b->tokens);
 		struct glk_kv_run *from = glk_kv_run_at(kv, b->from, i);
+		struct glk_kv_run *to = glk_kv_run_at(kv, b->to, i);
 
-		*glk_kv_run_at(kv, b->to, i) =
-			(struct glk_kv_run){.first = front.shared.first,
-				.end = front.own.end,
-				.sealed = front.shared.end};
+		*to = (struct glk_kv_run){.first = front.shared.first,
+			.end = front.own.end,
+			.sealed = front.shared.end,
+			.large = from->large && front.shared.first < front.shared.end};
+		if (large)
+			glk_kv_note_large(kv, to, front.own.end - front.own.first);
 		if (from->sealed < front.shared.end)
 			from->sealed = front.shared.end;
 	}

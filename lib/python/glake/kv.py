@@ -27,7 +27,7 @@ strides and with memory for the tokens there are (kv.h of the library has how).
     with token_front=True all lanes of a token lie beside each other, which takes a page of 2 MiB a
     sequence more than its tokens need where the other order takes one a lane; with ahead=TOKENS a thread
     has memory ready; single=True makes each lane one page, for those who register memory, and takes it all at once;
-    large=True has layer_grow and layer_wait take large pages, with fewer calls of the driver, and fork such by a copy;
+    large=True has what comes at once take large pages, with fewer calls of the driver, also of a fork;
     a lane of its own shape, window or state is a glake.kv.Lane
 
     past = glake.kv.TransformersCache(model.config)

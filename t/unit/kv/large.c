@@ -39,15 +39,21 @@ static uint32_t mark(uint32_t lane, uint32_t token)
 }
 
 /* The first bytes of each token. */
-static void write_tokens(struct glake_kv *kv, uint32_t slot, uint32_t tokens)
+static void write_from(
+	struct glake_kv *kv, uint32_t slot, uint32_t first, uint32_t tokens)
 {
 	for (uint32_t lane = 0; lane < LANES; lane++) {
-		for (uint32_t t = 0; t < tokens; t++) {
+		for (uint32_t t = first; t < tokens; t++) {
 			uint32_t number = mark(lane, t);
 
 			memcpy(at(kv, lane, slot, t), &number, sizeof(number));
 		}
 	}
+}
+
+static void write_tokens(struct glake_kv *kv, uint32_t slot, uint32_t tokens)
+{
+	write_from(kv, slot, 0, tokens);
 }
 
 static bool has_tokens(struct glake_kv *kv, uint32_t slot, uint32_t tokens)
@@ -162,44 +168,99 @@ static void cuts(void)
 	finish();
 }
 
-/* The slot has idle large pages, and a sequence in it small ones that are shared. */
+/* Whole pages are shared, of whatever size, each with one call; what lies behind them is copied. */
 static void shares(void)
 {
 	uint32_t slot, other, third, tokens;
 	struct glake_kv *kv;
-	uint64_t held;
+	uint64_t maps;
 
 	begin("soft.memory=1GiB");
 	kv = make(&options);
 	slot = compute(kv);
+	maps = calls(GLAKE_CALL_MAP);
 	is_int(glake_kv_fork(kv, slot, 9000, TOKENS, stream, &other), 0, "a fork");
+	is_int((int64_t)(calls(GLAKE_CALL_MAP) - maps), LANES * 3,
+		"has two large pages and a small one a lane");
 	settle();
-	ok(has_tokens(kv, other, 9000), "has the tokens");
-	is_int((int64_t)told(kv).shared, 0, "and memory of its own");
-	is_int((int64_t)held_by(kv, other), LANES * 9 * (int64_t)PAGE, "for them");
-	is_int(glake_kv_fork(kv, other, 9000, TOKENS, stream, &third), 0,
-		"a fork of that");
-	is_int((int64_t)told(kv).shared, LANES * 8 * (int64_t)PAGE, "shares them");
-	is_int(glake_kv_publish(kv, slot, 4096, "key", 3, stream), 0, "a prefix");
+	ok(has_tokens(kv, other, 9000), "with the tokens");
+	is_int((int64_t)told(kv).shared, LANES * 8 * (int64_t)PAGE, "the two are shared");
+	is_int((int64_t)held_by(kv, other), LANES * 9 * (int64_t)PAGE, "all is had");
+	is_int(glake_kv_fork(kv, other, 6000, TOKENS, stream, &third), 0,
+		"a fork that ends in the second");
+	settle();
+	ok(has_tokens(kv, third, 6000), "has the tokens");
+	is_int((int64_t)told(kv).shared, LANES * 12 * (int64_t)PAGE, "shares the first");
+	is_int((int64_t)held_by(kv, third), LANES * 6 * (int64_t)PAGE,
+		"and has a copy of what it needs of the second");
+	is_int(glake_kv_trim(kv, other, 6144, stream), -EBUSY,
+		"no cut between pages of 2 MiB of one that is shared");
+	is_int(glake_kv_trim(kv, slot, 8192, stream), 0, "but at its end");
+	is_int(glake_kv_trim(kv, other, 4096, stream), 0, "and at its beginning");
+	is_int((int64_t)told(kv).shared, LANES * 8 * (int64_t)PAGE,
+		"the first is thrice");
+	is_int(glake_kv_grow(kv, other, 6000, stream), 0, "which goes on");
+	write_from(kv, other, 4096, 6000);
+	ok(has_tokens(kv, slot, 8192) && has_tokens(kv, third, 6000), "by itself");
+	is_int(glake_kv_publish(kv, slot, 8192, "key", 3, stream), 0, "a prefix");
 	settle();
 	is_int(glake_kv_free(kv, third, stream), 0, "one ends");
 	is_int(glake_kv_free(kv, slot, stream), 0, "and the first");
 	is_int(glake_kv_new(kv, TOKENS, stream, &slot), 0, "another one in its slot");
+	maps = calls(GLAKE_CALL_MAP);
 	is_int(glake_kv_adopt(kv, slot, "key", 3, stream, &tokens), 0, "adopts");
+	is_int((int64_t)(calls(GLAKE_CALL_MAP) - maps), 0, "what still lies there");
 	settle();
-	ok(tokens == 4096 && has_tokens(kv, slot, tokens), "what it had published");
+	ok(tokens == 8192 && has_tokens(kv, slot, tokens), "the tokens");
+	is_int(glake_kv_fork(kv, slot, 8192, TOKENS, stream, &third), 0,
+		"a fork of that");
+	is_int(glake_kv_spill(kv, slot, stream), 0, "what is shared stays");
+	is_int((int64_t)figures().away, 0, "all of it");
+	is_int(glake_kv_prefix_spill(kv, 0, "key", 3, stream), -EBUSY, "it is read");
+	is_int(glake_kv_spill(kv, third, stream), 0, "the second does not");
+	is_int(glake_kv_spill(kv, other, stream), 0, "nor the one with the first");
+	is_int(glake_kv_prefix_spill(kv, 0, "key", 3, stream), 0, "so that it goes");
+	is_int((int64_t)figures().away, LANES * (3 * 8 + 4 + 2) * (int64_t)PAGE,
+		"three times, a part of it once more, and two pages");
+	is_int(glake_trim(ctx, 0, 0, NULL), 0, "and its pages");
+	is_int(glake_suspend(ctx, 0, NULL), 0, "with all else");
+	is_int(glake_resume(ctx, 0, NULL), 0, "which comes back");
+	maps = calls(GLAKE_CALL_MAP);
+	is_int(glake_kv_fetch(kv, third, stream), 0, "the last comes first");
+	is_int((int64_t)(calls(GLAKE_CALL_MAP) - maps), LANES * 2, "as it was");
+	is_int(glake_kv_fetch(kv, slot, stream), 0, "then the other");
+	settle();
+	ok(has_tokens(kv, third, 8192) && has_tokens(kv, slot, 8192), "with the tokens");
 	is_int(glake_kv_free(kv, slot, stream), 0, "it ends");
-	is_int(glake_kv_withdraw(kv, 0, "key", 3, stream), 0, "and the prefix");
+	is_int(glake_kv_fetch(kv, other, stream), 0, "the third comes");
+	is_int(glake_kv_prefix_fetch(kv, 0, "key", 3, stream), 0, "and the prefix");
+	is_int((int64_t)told(kv).shared, LANES * 12 * (int64_t)PAGE, "which is shared");
+	is_int(glake_suspend(ctx, 0, NULL), 0, "all leaves again");
+	is_int(glake_resume(ctx, 0, NULL), 0, "and comes");
+	is_int(glake_kv_withdraw(kv, 0, "key", 3, stream), 0, "the prefix goes");
+	ok(has_tokens(kv, third, 8192) && has_tokens(kv, other, 6000), "others stay");
+	is_int(glake_kv_close(kv, stream), 0, "all ends");
+	finish();
+}
+
+/* In a slot with idle large pages. */
+static void goes_on(void)
+{
+	uint32_t slot, other;
+	struct glake_kv *kv;
+
+	begin("soft.memory=1GiB");
+	kv = make(&options);
 	slot = compute(kv);
-	is_int(glake_kv_free(kv, slot, stream), 0, "one with large pages again");
-	is_int(glake_kv_new(kv, TOKENS, stream, &slot), 0, "and one without");
-	is_int(glake_kv_grow(kv, slot, 6000, stream), 0, "there");
-	held = held_by(kv, slot);
-	is_int((int64_t)held, LANES * 6 * (int64_t)PAGE, "with small ones");
+	is_int(glake_kv_free(kv, slot, stream), 0, "one with large pages");
+	is_int(glake_kv_new(kv, TOKENS, stream, &slot), 0, "and one in its slot");
+	for (uint32_t tokens = 1000; tokens <= 6000; tokens += 1000)
+		is_int(glake_kv_grow(kv, slot, tokens, stream), 0, "that grows by bits");
+	is_int((int64_t)held_by(kv, slot), LANES * 6 * (int64_t)PAGE, "has small ones");
 	write_tokens(kv, slot, 6000);
-	is_int(glake_kv_fork(kv, slot, 6000, TOKENS, stream, &third), 0, "is forked");
+	is_int(glake_kv_fork(kv, slot, 5000, TOKENS, stream, &other), 0, "is forked");
 	settle();
-	ok(told(kv).shared == LANES * 5 * PAGE && has_tokens(kv, third, 6000),
+	ok(told(kv).shared == LANES * 4 * PAGE && has_tokens(kv, other, 5000),
 		"and shares them");
 	is_int(glake_kv_close(kv, stream), 0, "all ends");
 	finish();
@@ -354,6 +415,7 @@ int main(void)
 	moves();
 	cuts();
 	shares();
+	goes_on();
 	leaves();
 	windows();
 	makes_do();

@@ -19,7 +19,6 @@ struct model {
 	uint32_t tokens, most, domain;
 	uint32_t mark[TOKENS];
 	uint32_t page[LANES][MOST]; /* by group: which one */
-	bool large[LANES];	    /* copied, and not shared */
 };
 
 static struct model list[PLACES];
@@ -44,12 +43,6 @@ static uint64_t row_of(const struct glake_kv_options *o, uint32_t group)
 static uint32_t groups_of(const struct glake_kv_options *o)
 {
 	return o->flags & GLAKE_KV_TOKEN_FRONT ? 1 : o->lanes;
-}
-
-static void note_large(const struct glake_kv *kv, uint32_t slot, struct model *m)
-{
-	for (uint32_t g = 0; g < kv->shape.groups; g++)
-		m->large[g] = glk_kv_run_at(kv, slot, g)->large;
 }
 
 /* It has so many tokens; pages that are new are others. */
@@ -87,17 +80,39 @@ static bool has_tokens(struct glake_kv *kv, uint32_t slot, const struct model *m
 	return true;
 }
 
-static void branch(const struct glake_kv_options *o, const struct model *from,
-	struct model *to, uint32_t tokens)
+static uint32_t place_of(const struct glake_kv *kv, const struct model *m)
 {
+	uint32_t place = (uint32_t)(m - list), i = 0;
+
+	if (place < SLOTS)
+		return place;
+	while (kv->prefix[i].key.size == 0 || kv->prefix[i].key.domain != m->domain ||
+		kv->prefix[i].key.bytes[0] != m->most)
+		i++;
+	return SLOTS + i;
+}
+
+/* Of a large page, which is two, both are shared or none is: which it was is told by the cache. */
+static bool branch(const struct glake_kv *kv, const struct glake_kv_options *o,
+	const struct model *from, struct model *to, uint32_t tokens)
+{
+	uint32_t place = place_of(kv, to);
+
 	memcpy(to->mark, from->mark, sizeof(to->mark));
 	for (uint32_t g = 0; g < groups_of(o); g++) {
-		uint64_t whole = from->large[g] ? 0 : tokens * row_of(o, g) / PAGE;
+		uint64_t whole = tokens * row_of(o, g) / PAGE;
+
+		if (o->flags & GLAKE_KV_LARGE &&
+			glk_kv_run_at(kv, place, g)->sealed + 1 == whole)
+			whole--;
+		if (glk_kv_run_at(kv, place, g)->sealed != whole)
+			return false;
 
 		for (uint64_t p = 0; p < (tokens * row_of(o, g) + PAGE - 1) / PAGE; p++)
 			to->page[g][p] = p < whole ? from->page[g][p] : ++pages_made;
 	}
 	to->tokens = tokens;
+	return true;
 }
 
 /* Bytes of pages, each of them once, and however often they are had. */
@@ -214,7 +229,7 @@ static bool prefix_moves(
 
 /* Lanes leave by themselves and come back. */
 static bool layers_move(
-	struct glake_kv *kv, uint32_t slot, struct model *m, uint64_t *seed)
+	struct glake_kv *kv, uint32_t slot, const struct model *m, uint64_t *seed)
 {
 	uint32_t lane = chance(seed, LANES), lanes = 1 + chance(seed, LANES - lane);
 
@@ -223,7 +238,6 @@ static bool layers_move(
 			(glake_suspend(ctx, 0, NULL) || glake_resume(ctx, 0, NULL))) ||
 		glake_kv_layer_wait(kv, slot, lane, lanes, stream))
 		return false;
-	note_large(kv, slot, m);
 	return has_tokens(kv, slot, m);
 }
 
@@ -280,8 +294,8 @@ static bool step(struct glake_kv *kv, const struct glake_kv_options *o, uint64_t
 		if (!err) {
 			list[other] = (struct model){
 				.live = true, .most = TOKENS, .domain = m->domain};
-			branch(o, m, &list[other], want);
-			return has_tokens(kv, other, &list[other]);
+			return branch(kv, o, m, &list[other], want) &&
+				has_tokens(kv, other, &list[other]);
 		}
 		for (other = 0; other < SLOTS && list[other].live;)
 			other++;
@@ -300,7 +314,8 @@ static bool step(struct glake_kv *kv, const struct glake_kv_options *o, uint64_t
 				return false;
 			list[p] = (struct model){
 				.live = true, .most = key[0], .domain = m->domain};
-			branch(o, m, &list[p], want);
+			if (!branch(kv, o, m, &list[p], want))
+				return false;
 		}
 		return !err || err == -EEXIST || err == -ENOMEM || err == -EBUSY;
 	case 6:
@@ -315,8 +330,8 @@ static bool step(struct glake_kv *kv, const struct glake_kv_options *o, uint64_t
 		if (!err) {
 			if (p == PLACES || want != list[p].tokens)
 				return false;
-			branch(o, &list[p], m, want);
-			return has_tokens(kv, slot, m);
+			return branch(kv, o, &list[p], m, want) &&
+				has_tokens(kv, slot, m);
 		}
 		return err == -ENOMEM || (err == -EBUSY && m->tokens) ||
 			(err == -ENOENT && p == PLACES) ||
@@ -343,7 +358,6 @@ static bool step(struct glake_kv *kv, const struct glake_kv_options *o, uint64_t
 	default:
 		want = m->tokens + chance(seed, chance(seed, 3) ? 20 : 1500);
 		err = grow(kv, slot, want, o->flags & GLAKE_KV_LARGE, seed);
-		note_large(kv, slot, m);
 		if (!err && want > m->tokens) {
 			uint32_t from = m->tokens;
 
