@@ -230,14 +230,17 @@ static void begin_with(struct kin *k, const struct kin *from, uint32_t tokens)
 		k->part[k->parts - 1].end = tokens;
 }
 
-static void shares_tokens(void)
+/* With large pages they grow by more than one at once. */
+static void shares_tokens(uint32_t flags)
 {
 	struct glake_kv_options o = {.sz = sizeof(o),
 		.slots = KINDRED,
 		.tokens = 8192,
 		.lanes = 4,
 		.lane_bytes = 4096,
-		.prefixes = 1};
+		.prefixes = 1,
+		.flags = flags};
+	const uint64_t grows = flags & GLAKE_KV_LARGE ? 6000 : 900;
 	static struct kin list[KINDRED], published;
 	struct glake_kv_figures f = {.sz = sizeof(f)};
 	uint32_t next = 50000, slot, forks = 0, adopts = 0, tokens, live = 0;
@@ -245,6 +248,8 @@ static void shares_tokens(void)
 	uint64_t most = 0;
 	int torn = 0, err;
 
+	memset(list, 0, sizeof(list));
+	memset(&published, 0, sizeof(published));
 	must(glake_kv_open(ctx, 0, &o, stream, &kv), "a KV cache");
 	for (int step = 0; step < 600; step++) {
 		uint32_t i = (uint32_t)seed_below(&chance, KINDRED), want;
@@ -290,7 +295,7 @@ static void shares_tokens(void)
 			forks++;
 			break;
 		default:
-			want = k->tokens + 1 + (uint32_t)seed_below(&chance, 900);
+			want = k->tokens + 1 + (uint32_t)seed_below(&chance, grows);
 			if (want > 8192 || k->parts == PARTS)
 				break;
 			must(glake_kv_grow(kv, i, want, stream), "more tokens");
@@ -310,9 +315,10 @@ static void shares_tokens(void)
 			torn += list[slot].live && !is_whole(kv, &o, slot, &list[slot]);
 	}
 	ok(!torn,
-		"600 steps of sequences, %u forks, %u adopted, up to %zu MiB shared, with "
+		"600 steps of sequences%s, %u forks, %u adopted, up to %zu MiB shared, with "
 		"suspensions: no word is wrong",
-		forks, adopts, (size_t)(most >> 20));
+		flags & GLAKE_KV_LARGE ? " with large pages" : "", forks, adopts,
+		(size_t)(most >> 20));
 	must(glake_kv_close(kv, stream), "its end");
 	must(glake_trim(ctx, 0, 0, NULL), "a trim");
 }
@@ -572,8 +578,8 @@ static void memory_costs(bool front)
 	must(glake_trim(ctx, 0, 0, NULL), "a trim");
 }
 
-/* 32 k tokens of a 7B shape are forked, with either order; and 64 sequences have a prefix of 8 k tokens. */
-static void fork_costs(bool front)
+/* 32 k tokens of a 7B shape are forked; and 64 sequences have a prefix of 8 k tokens. */
+static void fork_costs(const char *order, uint32_t flags)
 {
 	struct glake_kv_options o = {.sz = sizeof(o),
 		.slots = 66,
@@ -581,9 +587,8 @@ static void fork_costs(bool front)
 		.lanes = LANES,
 		.lane_bytes = 2048,
 		.prefixes = 2,
-		.flags = front ? GLAKE_KV_TOKEN_FRONT : 0};
+		.flags = flags};
 	struct glake_kv_figures f = {.sz = sizeof(f)};
-	const char *order = front ? "the token" : "the layer";
 	double all[5], own[5], begin, driver;
 	uint32_t slot, other, tokens;
 	uint64_t before, copies;
@@ -605,7 +610,7 @@ static void fork_costs(bool front)
 		own[i] *= 1e3;
 	}
 	must(glake_kv_figures_get(kv, &f), "figures");
-	tap_note("%s in front: a fork of 32 k tokens: %zu MiB shared, %zu held", order,
+	tap_note("%s: a fork of 32 k tokens: %zu MiB shared, %zu held", order,
 		(size_t)(f.shared / 5 >> 20), (size_t)(f.held >> 20));
 	tell("  the driver's own time, ms", own, 5, 1);
 	tell("  all of it over that", all, 5, 1);
@@ -778,33 +783,43 @@ int main(int argc, char **argv)
 	struct glake_options options = {
 		.sz = sizeof(options), .backend = GLAKE_BACKEND_CUDA};
 	struct glk_drv *drv = gpu_open();
-	bool layers = argc > 1 && !strcmp(argv[1], "layers"); /* these alone */
+	/* these alone */
+	bool layers = argc > 1 && !strcmp(argv[1], "layers"),
+	     forks = argc > 1 && !strcmp(argv[1], "forks");
 	size_t leaked = 0;
 
 	must(drv->ops->close(drv), "close");
-	if (argc > 1 && !layers)
+	if (argc > 1 && !layers && !forks)
 		return writes_sealed();
 	gpu_work_init(&work);
 	tap_plan_later();
 	chance = seed_start();
 	must(glake_open(&options, &ctx), "no context");
 	must(glake_stream_new(ctx, 0, &stream), "no stream");
-	if (!layers) {
+	if (!layers && !forks) {
 		keeps_contents();
 		keeps_tokens();
-		shares_tokens();
+		shares_tokens(0);
+		shares_tokens(GLAKE_KV_LARGE);
 		gives_tokens();
 		is_sealed(argv[0]);
-		fork_costs(true);
-		fork_costs(false);
+	}
+	if (!layers) {
+		fork_costs("the token in front", GLAKE_KV_TOKEN_FRONT);
+		fork_costs("the layer in front", 0);
+		fork_costs("the layer in front, large pages", GLAKE_KV_LARGE);
+	}
+	if (!layers && !forks) {
 		page_costs();
 		step_costs(0);
 		step_costs(64);
 		memory_costs(true);
 		memory_costs(false);
 	}
-	leaves_by_layers(0);
-	leaves_by_layers(GLAKE_KV_LARGE);
+	if (!forks) {
+		leaves_by_layers(0);
+		leaves_by_layers(GLAKE_KV_LARGE);
+	}
 	must(glake_stream_free(ctx, 0, stream), "a stream");
 	is_int(glake_close(ctx, &leaked), 0, "close");
 	is_int((int64_t)leaked, 0, "nothing is left");

@@ -5,8 +5,9 @@ glake.kv on a GPU under PyTorch: attention over a batch that grew, against conti
 speed, and over sequences that share their beginnings; models of transformers, of random weights, whose generate()
 runs on glake.kv.TransformersCache and on its own DynamicCache: the same tokens, tokens a second, memory.
 
-    torch_kv.py [--only attention,shared,models,generate,steps] [--new 2048] [--rounds 3] [--ways NAMES] [--json FILE]
+    torch_kv.py [--only attention,shared,models,generate,turns,steps] [--new 2048] [--rounds 3] [--ways NAMES] [--json FILE]
 
+turns: what generate measures, by parts of each way in turn, so that all have the same times of the host;
 steps: what a forward of one token takes behind 512 to 2048 tokens, on the host and on the GPU, and which kernels that is.
 """
 
@@ -337,6 +338,37 @@ def generate(new, rounds, wanted):
     RESULTS["generate"] = rows
 
 
+PART = 16  # tokens
+
+
+def turns(new, wanted):
+    """The same with all caches alive, part by part: each part of a way beside the same part of the first, since what the
+    host takes for a step changes by a half from one second to the next."""
+    model, config, ways = wide_model()
+    ways = {name: ways[name] for name in wanted.split(",")}
+    prompt = torch.randint(1, 32000, (32, 128), device="cuda")
+    for make in ways.values():
+        one(model, config, make, prompt, PART)
+    past, ids = {name: make() for name, make in ways.items()}, dict.fromkeys(ways, prompt)
+    took, first = {name: [] for name in ways}, next(iter(ways))
+    for part in range(new // PART):
+        for name in list(ways) if part % 2 == 0 else reversed(ways):
+            torch.cuda.synchronize()
+            begin = time.monotonic()
+            ids[name] = model.generate(ids[name], max_new_tokens=PART, min_new_tokens=PART, do_sample=False,
+                                       past_key_values=past[name])
+            torch.cuda.synchronize()
+            took[name].append(time.monotonic() - begin)
+    for name in ways:
+        ratios = sorted(a / b for a, b in zip(took[first], took[name]))
+        print(f"by turns, {name}: {32 * new / sum(took[name]):.0f} tokens/s, {sum(took[first]) / sum(took[name]):.3f} of {first}'s; "
+              f"by parts of {PART} {statistics.median(ratios):.3f} ({ratios[len(ratios) // 4]:.3f} to {ratios[-1 - len(ratios) // 4]:.3f} "
+              f"for the middle half), equal tokens {torch.equal(ids[name], ids[first])}")
+        if hasattr(past[name], "close"):
+            past[name].close()
+    RESULTS["turns"] = took
+
+
 def main():
     # cuDNN's attention makes a plan for each length, 6 ms a layer, and is not the same from run to run
     torch.backends.cuda.enable_cudnn_sdp(False)
@@ -352,6 +384,8 @@ def main():
         try:
             if name == "generate":
                 generate(wanted.new, wanted.rounds, wanted.ways)
+            elif name == "turns":
+                turns(wanted.new, wanted.ways)
             else:
                 {"attention": attention, "shared": shared, "models": models, "steps": steps}[name]()
         except Exception:
