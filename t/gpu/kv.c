@@ -778,47 +778,68 @@ static void leaves_by_layers(uint32_t flags)
 	must(glake_trim(ctx, 0, 0, NULL), "a trim");
 }
 
+/* ---- Parts ---- */
+
+static void contents(const char *self)
+{
+	keeps_contents();
+	keeps_tokens();
+	shares_tokens(0);
+	shares_tokens(GLAKE_KV_LARGE);
+	gives_tokens();
+	is_sealed(self);
+}
+
+static void forks(const char *self)
+{
+	(void)self;
+	fork_costs("the token in front", GLAKE_KV_TOKEN_FRONT);
+	fork_costs("the layer in front", 0);
+	fork_costs("the layer in front, large pages", GLAKE_KV_LARGE);
+}
+
+static void steps(const char *self)
+{
+	(void)self;
+	page_costs();
+	step_costs(0);
+	step_costs(64);
+	memory_costs(true);
+	memory_costs(false);
+}
+
+static void layers(const char *self)
+{
+	(void)self;
+	leaves_by_layers(0);
+	leaves_by_layers(GLAKE_KV_LARGE);
+}
+
+static const struct {
+	const char *name;
+	void (*fn)(const char *self);
+} parts[] = {
+	{"contents", contents}, {"forks", forks}, {"steps", steps}, {"layers", layers}};
+
+/* With the name of a part that alone, else all of them. */
 int main(int argc, char **argv)
 {
 	struct glake_options options = {
 		.sz = sizeof(options), .backend = GLAKE_BACKEND_CUDA};
 	struct glk_drv *drv = gpu_open();
-	/* these alone */
-	bool layers = argc > 1 && !strcmp(argv[1], "layers"),
-	     forks = argc > 1 && !strcmp(argv[1], "forks");
 	size_t leaked = 0;
 
 	must(drv->ops->close(drv), "close");
-	if (argc > 1 && !layers && !forks)
+	if (argc > 1 && !strcmp(argv[1], "writes-sealed"))
 		return writes_sealed();
 	gpu_work_init(&work);
 	tap_plan_later();
 	chance = seed_start();
 	must(glake_open(&options, &ctx), "no context");
 	must(glake_stream_new(ctx, 0, &stream), "no stream");
-	if (!layers && !forks) {
-		keeps_contents();
-		keeps_tokens();
-		shares_tokens(0);
-		shares_tokens(GLAKE_KV_LARGE);
-		gives_tokens();
-		is_sealed(argv[0]);
-	}
-	if (!layers) {
-		fork_costs("the token in front", GLAKE_KV_TOKEN_FRONT);
-		fork_costs("the layer in front", 0);
-		fork_costs("the layer in front, large pages", GLAKE_KV_LARGE);
-	}
-	if (!layers && !forks) {
-		page_costs();
-		step_costs(0);
-		step_costs(64);
-		memory_costs(true);
-		memory_costs(false);
-	}
-	if (!forks) {
-		leaves_by_layers(0);
-		leaves_by_layers(GLAKE_KV_LARGE);
+	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
+		if (argc < 2 || !strcmp(argv[1], parts[i].name))
+			parts[i].fn(argv[0]);
 	}
 	must(glake_stream_free(ctx, 0, stream), "a stream");
 	is_int(glake_close(ctx, &leaked), 0, "close");
