@@ -49,8 +49,4 @@
 #include "map/space/range.h"
 #include "map/space/tree.h"
 
-/* verify.c: for tests and debugging. 0, or -EIO with a record (class CORRUPT) that names what
- * does not agree, on a map at rest. */
-int glk_map_verify(struct glk_map *map);
-
 #endif

@@ -82,7 +82,7 @@ static void walk(void)
 {
 	glk_lock(&rig.cache.lock);
 	glk_plan_close(&rig.cache);
-	if (glk_map_verify(&rig.cache.arena.map))
+	if (map_verify(&rig.cache.arena.map))
 		count(&wrong, "the books");
 	glk_plan_open(&rig.cache);
 	glk_unlock(&rig.cache.lock);

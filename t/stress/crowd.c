@@ -259,7 +259,7 @@ static void walk(void)
 {
 	glk_lock(&rig.cache.lock);
 	glk_plan_close(&rig.cache);
-	if (glk_map_verify(&rig.cache.arena.map))
+	if (map_verify(&rig.cache.arena.map))
 		note("the books");
 	glk_plan_open(&rig.cache);
 	glk_unlock(&rig.cache.lock);

@@ -79,7 +79,7 @@ int main(void)
 		refused += !addr || rig_free(&rig, addr, rig.stream[2]);
 		if (kills % 100)
 			continue;
-		if (glk_map_verify(&rig.cache.arena.map)) {
+		if (map_verify(&rig.cache.arena.map)) {
 			odd++;
 			tap_note("%s", rig_error().text);
 		}
@@ -99,7 +99,7 @@ int main(void)
 			 " in nobody's hands, %" PRIu64 " held",
 			kills, seen.live, seen.quick, seen.reserved);
 		odd += seen.live + seen.quick > (uint64_t)kills * LARGE ||
-			glk_map_verify(&rig.cache.arena.map);
+			map_verify(&rig.cache.arena.map);
 	}
 	is_int(odd, 0, "the books agree but for what was in the hands of the killed");
 	is_int(refused, 0, "others are served");

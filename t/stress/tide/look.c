@@ -14,7 +14,7 @@ static void verify(struct hand *h, struct glk_cache *cache)
 	glk_lock(&cache->lock);
 	glk_plan_close(cache);
 	for (struct glk_arena *a = &cache->arena; a; a = a->next)
-		judge(h, glk_map_verify(&a->map), NULL);
+		judge(h, map_verify(&a->map), NULL);
 	glk_plan_open(cache);
 	glk_unlock(&cache->lock);
 	/* hints are carried out by a thread of the library while this is done */

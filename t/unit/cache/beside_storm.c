@@ -214,8 +214,8 @@ static void verify(void)
 {
 	glk_lock(&rig.cache.lock);
 	glk_plan_close(&rig.cache);
-	if (glk_map_verify(&rig.cache.arena.map) ||
-		(rig.cache.beside.map.pool && glk_map_verify(&rig.cache.beside.map)))
+	if (map_verify(&rig.cache.arena.map) ||
+		(rig.cache.beside.map.pool && map_verify(&rig.cache.beside.map)))
 		count_error("the books", -EIO);
 	glk_plan_open(&rig.cache);
 	glk_unlock(&rig.cache.lock);

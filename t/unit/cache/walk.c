@@ -377,12 +377,12 @@ bool walk_verify(struct glk_cache *cache)
 	int err = 0;
 
 	for (struct glk_arena *a = &cache->arena; a && !err; a = a->next)
-		err = glk_map_verify(&a->map);
+		err = map_verify(&a->map);
 	for (uint32_t i = 0; cache->managed && i < cache->managed->used && !err; i++)
 		if (cache->managed->at[i].state == GLK_CHUNK_READY)
-			err = glk_map_verify(&cache->managed->at[i].arena.map);
+			err = map_verify(&cache->managed->at[i].arena.map);
 	for (uint32_t i = 0; !err && (graph = glk_graph_next(graphs, &i));)
-		err = glk_map_verify(&graph->arena.map);
+		err = map_verify(&graph->arena.map);
 	if (err) {
 		struct glake_error why = {.sz = sizeof(why)};
 

@@ -20,6 +20,7 @@
 #include "soft/soft.h"
 #include "tap.h"
 #include "tier/pack.h"
+#include "unit/map/tables.h"
 
 struct glake_stats walk_figures(struct glk_cache *cache);
 struct glake_stats walk_sum(struct glk_cache *cache);

@@ -6,6 +6,7 @@
 #include "base/conf.h"
 #include "map/map.h"
 #include "unit/fakedrv.h"
+#include "unit/map/tables.h"
 
 #define MIB(n) ((uint64_t)(n) << 20)
 #define GIB(n) ((uint64_t)(n) << 30)
@@ -114,7 +115,7 @@ static inline void rig_stop(struct rig *rig)
 /* Checks the map and says what is wrong with it. */
 static inline bool rig_sound(struct rig *rig)
 {
-	if (!glk_map_verify(&rig->map))
+	if (!map_verify(&rig->map))
 		return true;
 	tap_note("%s", fake_text());
 	return false;

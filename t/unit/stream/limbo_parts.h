@@ -4,6 +4,7 @@
 
 /* Pages of the test of limbo: mappings by number, and kernels on them. */
 #include "gpu.h"
+#include "unit/map/tables.h"
 
 #define LARGE 8		  /* MiB of a page */
 #define SLOTS UINT32_C(4) /* of it */
@@ -17,7 +18,7 @@ static inline void start(struct gpu *gpu)
 
 static inline void stop(struct gpu *gpu)
 {
-	is_int(glk_map_verify(&gpu->map), 0, "the map agrees with itself");
+	is_int(map_verify(&gpu->map), 0, "the map agrees with itself");
 	gpu_close(gpu);
 }
 

@@ -376,7 +376,7 @@ static void many_gpus(void)
 
 		glk_cache_figures(&cache[i], &s);
 		counted &= s.allocs == 50 && s.frees == 49 && s.live == 600 + (size_t)i;
-		sound &= !glk_map_verify(&cache[i].arena.map);
+		sound &= !map_verify(&cache[i].arena.map);
 		sound &= glk_load_relaxed(&cache[i].seats.used) == 1;
 	}
 	ok(counted, "one thread at %d GPUs: each has its figures", GPUS);

@@ -307,14 +307,14 @@ static void test_shared(void)
 		"idle, it was the second's last");
 	ok(glk_bit_get(rig.map.usable, 0) && glk_bit_get(other.usable, slot),
 		"usable in both");
-	ok(rig_sound(&rig) && !glk_map_verify(&other), "sound");
+	ok(rig_sound(&rig) && !map_verify(&other), "sound");
 	glk_slots_enter(&rig.map, 0, 0);
 	ok(rig.map.held == S(4) && !other.held, "used in the first it is the first's");
 	ok(!glk_bit_get(other.usable, slot), "and stale in the second");
 	glk_slots_leave(&rig.map, 0, 0, &use);
 	is_int(glk_mapping_remove(&rig.map, 0, 3), 0, "it leaves the first");
 	ok(!rig.map.held && other.held == S(4), "and is the second's alone");
-	ok(rig_sound(&rig) && !glk_map_verify(&other), "sound");
+	ok(rig_sound(&rig) && !map_verify(&other), "sound");
 	is_int(glk_mapping_remove(&other, slot, slot + 3), 0, "and that");
 	ok(!other.held && !stock->page_bytes, "it is nobody's");
 	glk_map_fini(&other);

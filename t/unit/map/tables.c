@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The tables of a map, checked against each other: everything that the other files of this
- * folder keep incrementally is counted again from what it is derived from. Debugging and
- * tests call it; it changes nothing.
+ * The tables of a map, checked against each other: everything that lib/map keeps
+ * incrementally is counted again from what it is derived from. It changes nothing.
  *
  * It wants the map at rest, between two requests: each extent that is given out is entered for
  * lookups and stands on its slots, and no page is taken. Cost: all extents and slots, and the
  * tree once for each free extent.
  */
-#include "map/verify.h"
+#include "unit/map/tables.h"
 
 #include "base/error.h"
-#include "map/map.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -70,8 +68,8 @@ static int find_heads(struct tally *t)
 		while (r < map->ranges && map->range[r].offset != e->offset)
 			r++;
 		if (r == map->ranges || t->head[r])
-			return glk_broken("extent %" PRIu32
-					  ": none before it, and it begins no range",
+			return map_unsound("extent %" PRIu32
+					   ": none before it, and it begins no range",
 				id);
 		t->head[r] = id;
 	}
@@ -86,8 +84,8 @@ static int settle(struct tally *t, uint32_t end)
 	for (; t->slot < end; t->slot++, t->count = 0) {
 		if (map->count[t->slot] != t->count ||
 			glk_bit_get(map->busy, t->slot) != (t->count > 0))
-			return glk_broken("slot %" PRIu32 ": %" PRIu32
-					  " live extents, %d counted, busy %d",
+			return map_unsound("slot %" PRIu32 ": %" PRIu32
+					   " live extents, %d counted, busy %d",
 				t->slot, t->count, map->count[t->slot],
 				glk_bit_get(map->busy, t->slot));
 	}
@@ -108,8 +106,8 @@ static int stand_on(
 	err = settle(t, first + 1);
 	for (uint32_t slot = first + 1; slot < last && !err; slot++) {
 		if (map->count[slot] || !glk_bit_get(map->busy, slot))
-			err = glk_broken("slot %" PRIu32 ": inside extent %" PRIu32
-					 ", %d counted, busy %d",
+			err = map_unsound("slot %" PRIu32 ": inside extent %" PRIu32
+					  ", %d counted, busy %d",
 				slot, glk_extent_id(map, e), map->count[slot],
 				glk_bit_get(map->busy, slot));
 	}
@@ -146,15 +144,15 @@ static int check_lookup(struct tally *t, const struct glk_range *range, uint32_t
 
 	if (glk_lookup_first(range, addr) != id || glk_lookup_around(range, addr) != id ||
 		glk_lookup_around(range, addr + e->size - 1) != id)
-		return glk_broken("extent %" PRIu32 ": not found by its addresses", id);
+		return map_unsound("extent %" PRIu32 ": not found by its addresses", id);
 	if (e->nested)
 		return 0;
 	for (uint64_t g = (e->offset >> shift) + 1;
 		g <= (e->offset + e->size - 1) >> shift; g++) {
 		if (map->cover[g] != id)
-			return glk_broken("group %" PRIu64 ": extent %" PRIu32
-					  " does not cover it, extent %" PRIu32
-					  " is said to",
+			return map_unsound("group %" PRIu64 ": extent %" PRIu32
+					   " does not cover it, extent %" PRIu32
+					   " is said to",
 				g, id, map->cover[g]);
 	}
 	return 0;
@@ -211,15 +209,15 @@ static int check_tree(struct tally *t, bool nested)
 	const struct glk_tree *tree = nested ? &map->nested : &map->common;
 
 	if (!classes_agree(tree))
-		return glk_broken(
+		return map_unsound(
 			"the %s tree has a class of which it does not tell, or tells "
 			"of an empty one",
 			nested ? "nested" : "common");
 	if (tree->count != t->free[nested] ||
 		count_tree(map, tree, tree->count + 1) != tree->count)
-		return glk_broken("the %s tree holds %" PRIu32
-				  " extents, counted as %" PRIu32 ", and %" PRIu32
-				  " are free",
+		return map_unsound("the %s tree holds %" PRIu32
+				   " extents, counted as %" PRIu32 ", and %" PRIu32
+				   " are free",
 			nested ? "nested" : "common",
 			count_tree(map, tree, tree->count + 1), tree->count,
 			t->free[nested]);
@@ -237,7 +235,7 @@ static int check_nested(struct tally *t, uint32_t id)
 	for (uint32_t i = first; i <= last && nest; i++)
 		nest = glk_load_relaxed(&t->map->start[i]) & GLK_START_NEST;
 	if (!nest)
-		return glk_broken(
+		return map_unsound(
 			"extent %" PRIu32 ": nested, and not inside a nest", id);
 	return 0;
 }
@@ -251,10 +249,10 @@ static int check_free(struct tally *t, uint32_t id)
 	t->free[e->nested]++;
 	if (e->prev && glk_extent_state(p) == GLK_EXTENT_FREE && p->nested == e->nested &&
 		(!e->nested || glk_extent_first(map, p) == glk_extent_first(map, e)))
-		return glk_broken("extent %" PRIu32 ": free beside free extent %" PRIu32,
+		return map_unsound("extent %" PRIu32 ": free beside free extent %" PRIu32,
 			id, e->prev);
 	if (!in_tree(map, e->nested ? &map->nested : &map->common, id))
-		return glk_broken("extent %" PRIu32 ": free and not in the tree", id);
+		return map_unsound("extent %" PRIu32 ": free and not in the tree", id);
 	return 0;
 }
 
@@ -267,15 +265,15 @@ static int check_extent(struct tally *t, const struct glk_range *range, uint32_t
 	int err = 0;
 
 	if (!t->extents-- || e->prev != prev || e->offset != offset)
-		return glk_broken("extent %" PRIu32
-				  ": does not begin where extent %" PRIu32
-				  " before it ends",
+		return map_unsound("extent %" PRIu32
+				   ": does not begin where extent %" PRIu32
+				   " before it ends",
 			id, prev);
 	if (!e->size || e->size % (UINT64_C(1) << GLK_GRAIN_SHIFT) ||
 		e->size > range->offset + range->size - offset ||
 		glk_load_relaxed(&e->addr) != range->base + (offset - range->offset))
-		return glk_broken("extent %" PRIu32 ": %" PRIu64
-				  " bytes at address %#" PRIx64,
+		return map_unsound("extent %" PRIu32 ": %" PRIu64
+				   " bytes at address %#" PRIx64,
 			id, e->size, glk_load_relaxed(&e->addr));
 	if (e->nested)
 		err = check_nested(t, id);
@@ -284,7 +282,7 @@ static int check_extent(struct tally *t, const struct glk_range *range, uint32_t
 	if (glk_word_state(word) == GLK_EXTENT_FREE)
 		return check_free(t, id);
 	if (!names(word))
-		return glk_broken("extent %" PRIu32 ": state %d, with %d holders", id,
+		return map_unsound("extent %" PRIu32 ": state %d, with %d holders", id,
 			glk_word_state(word),
 			(int)((word & GLK_WORD_HOLDERS) / GLK_WORD_HOLDER));
 	t->taken[e->nested] += e->size;
@@ -309,8 +307,8 @@ static int check_row(struct tally *t, unsigned r)
 	}
 	/* where there was no descriptor, the end of an older range is lost */
 	if (!err && r == map->ranges - 1 && (offset != map->high || prev != map->last))
-		err = glk_broken("the last extent, %" PRIu32 ", ends at %" PRIu64
-				 ", the mark is %" PRIu64 " and the last %" PRIu32,
+		err = map_unsound("the last extent, %" PRIu32 ", ends at %" PRIu64
+				  ", the mark is %" PRIu64 " and the last %" PRIu32,
 			prev, offset, map->high, map->last);
 	return err || slots.first > slots.last ? err : settle(t, slots.last + 1);
 }
@@ -322,8 +320,8 @@ static int check_name(
 	const struct glk_extent *e = glk_extent_at(t->map, id);
 
 	if (!is_named(e) || e->nested != nested || e->offset < low || e->offset >= high)
-		return glk_broken("slot %" PRIu32 ": extent %" PRIu32
-				  " does not begin there",
+		return map_unsound("slot %" PRIu32 ": extent %" PRIu32
+				   " does not begin there",
 			glk_slot_of(t->map, low), id);
 	return 0;
 }
@@ -342,8 +340,8 @@ static int check_nest(struct tally *t, uint32_t slot, uint32_t nest)
 			((uint64_t)slot << map->shift) + ((uint64_t)i << GLK_GRAIN_SHIFT);
 
 		if (glk_bit_get(glk_nest_begins(map, nest), i) != (id > 0))
-			err = glk_broken("slot %" PRIu32 ": a begin at grain %" PRIu32
-					 " of its nest, or none, and extent %" PRIu32,
+			err = map_unsound("slot %" PRIu32 ": a begin at grain %" PRIu32
+					  " of its nest, or none, and extent %" PRIu32,
 				slot, i, id);
 		else if (id)
 			err = check_name(t, id, true, at, at + 1);
@@ -364,10 +362,10 @@ static int check_starts(struct tally *t, uint32_t slot)
 		bool nested = id & GLK_START_NEST;
 
 		if (nested && nest && id != nest)
-			err = glk_broken("slot %" PRIu32 ": two nests", slot);
+			err = map_unsound("slot %" PRIu32 ": two nests", slot);
 		else if (glk_bit_get(map->begins, i) != (id && !nested))
-			err = glk_broken("slot %" PRIu32 ": a begin at eighth %" PRIu32
-					 ", or none, and extent %" PRIu32,
+			err = map_unsound("slot %" PRIu32 ": a begin at eighth %" PRIu32
+					  ", or none, and extent %" PRIu32,
 				slot, i - first, id);
 		else if (id && !nested)
 			err = check_name(t, id, false, i * eighth, (i + 1) * eighth);
@@ -385,8 +383,8 @@ static int check_cover(const struct glk_map *map, uint32_t group)
 	if (map->cover[group] &&
 		(!is_named(e) || e->nested || e->offset >= low ||
 			e->offset + e->size <= low))
-		return glk_broken("group %" PRIu32 ": extent %" PRIu32
-				  " does not reach into it",
+		return map_unsound("group %" PRIu32 ": extent %" PRIu32
+				   " does not reach into it",
 			group, map->cover[group]);
 	return 0;
 }
@@ -399,8 +397,8 @@ static int check_tables(struct tally *t)
 	int err = 0;
 
 	if (t->nested != map->nested_bytes)
-		return glk_broken("%" PRIu64 " bytes of nested extents, %" PRIu64
-				  " of nests",
+		return map_unsound("%" PRIu64 " bytes of nested extents, %" PRIu64
+				   " of nests",
 			t->nested, map->nested_bytes);
 	for (unsigned r = 0; r < map->ranges; r++) {
 		struct glk_stretch s = glk_map_slots(map, r);
@@ -412,13 +410,13 @@ static int check_tables(struct tally *t)
 			err = check_cover(map, g);
 	}
 	if (!err && (t->nests != glk_load_relaxed(&map->nests.live) || t->nested))
-		err = glk_broken("%" PRIu32 " nests of %" PRIu32 " in use, with %" PRId64
-				 " bytes of extents too many",
+		err = map_unsound("%" PRIu32 " nests of %" PRIu32 " in use, with %" PRId64
+				  " bytes of extents too many",
 			t->nests, glk_load_relaxed(&map->nests.live), (int64_t)t->nested);
 	return err;
 }
 
-int glk_verify_space(struct glk_map *map)
+static int verify_space(struct glk_map *map)
 {
 	struct tally t = {.map = map};
 	int err = find_heads(&t);
@@ -426,12 +424,12 @@ int glk_verify_space(struct glk_map *map)
 	for (unsigned r = 0; r < map->ranges && !err; r++)
 		err = check_row(&t, r);
 	if (!err && t.extents)
-		err = glk_broken("%" PRIu32 " extents lie in no row", t.extents);
+		err = map_unsound("%" PRIu32 " extents lie in no row", t.extents);
 	if (!err &&
 		(t.taken[false] + t.taken[true] != map->taken ||
 			t.taken[true] != map->nested_taken))
-		err = glk_broken("%" PRIu64 " bytes given out, %" PRIu64
-				 " of them nested, counted as %" PRIu64 " and %" PRIu64,
+		err = map_unsound("%" PRIu64 " bytes given out, %" PRIu64
+				  " of them nested, counted as %" PRIu64 " and %" PRIu64,
 			t.taken[false] + t.taken[true], t.taken[true], map->taken,
 			map->nested_taken);
 	if (!err)
@@ -441,9 +439,9 @@ int glk_verify_space(struct glk_map *map)
 	return err ? err : check_tables(&t);
 }
 
-int glk_map_verify(struct glk_map *map)
+int map_verify(struct glk_map *map)
 {
-	int err = glk_verify_space(map);
+	int err = verify_space(map);
 
-	return err ? err : glk_verify_pages(map);
+	return err ? err : map_verify_pages(map);
 }
