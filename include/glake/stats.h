@@ -183,9 +183,6 @@ struct glake_stats {
 	 * uvm.h. Each counts once, until its memory is another block's. */
 	uint64_t managed_advised;
 
-	/* With tier.learn: fetches of blocks that the last step told to be among the next, and others. */
-	uint64_t learn_hits, learn_misses;
-
 	/* With tier.compress: of contents that are away, the bytes that are compressed, which are not in
 	 * store_used, and the bytes of the host that they take, which are not in store. */
 	uint64_t packed, packed_held;

@@ -76,9 +76,6 @@ struct CUstream_st;
  * manual of that key says. What is compressed goes back over the link of its own GPU, and counts in packed
  * and packed_held of glake_stats_get. Where it changed meanwhile that is found, as with tier.verify.
  *
- * With tier.learn=yes the library gives hints as by glake_prefetch itself: the order of fetches from one
- * glake_quiet of a GPU to the next is expected again in the next such step.
- *
  * Another call about a block that is being moved, a free for one, waits until it has been.
  *
  * A block may be away *in part*: by glake_spill_range, or since glake_fetch_range has had a part of one

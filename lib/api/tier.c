@@ -91,10 +91,8 @@ int glake_quiet(struct glake *ctx, int device, struct glake_returned *ret)
 		return err;
 	cancel = glk_cancel_off();
 	err = glk_cache_quiet(cache, &did);
-	if (!err) {
-		glk_learn_step(cache);
+	if (!err)
 		glk_guard_check(cache, &checked);
-	}
 	glk_prefetch_pump(cache);
 	glk_cancel_restore(cancel);
 	if (ret)

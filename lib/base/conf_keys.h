@@ -192,12 +192,6 @@ GLK_KEY(tier, prefetch_window, SIZE, tier_prefetch_window, "256MiB", 0, 16 * GLK
 	"with less the link rests where the program calls the library seldom and there is no thread to "
 	"go on (pool.ahead).")
 
-GLK_KEY(tier, learn, BOOL, tier_learn, "no", 0, 0, "",
-	"The order in which blocks are fetched from one glake_quiet to the next is expected again in the next "
-	"step: of the 8 blocks that come next those that are away are brought back as by glake_prefetch, behind "
-	"hints of the program. A fetch of one that a suspension took meanwhile, and brought back, is answered that "
-	"it is here. Figures tell how often the order was right (learn_hits, learn_misses).")
-
 GLK_KEY(tier, verify, BOOL, tier_verify, "no", 0, 0, "",
 	"Contents in memory of the host are hashed (XXH3, 64 bits) when they have come there and before they go "
 	"back: what was changed meanwhile is not had back, and a warning names the block. Whoever sends a block "

@@ -3,7 +3,6 @@
 #include "base/error.h"
 #include "cache/advice.h"
 #include "cache/exchange.h"
-#include "cache/learn.h"
 #include "cache/part.h"
 #include "cache/plan.h"
 #include "cache/prefetch.h"
@@ -179,17 +178,6 @@ int glk_cache_fetch(struct glk_cache *cache, uint64_t addr, struct CUstream_st *
 	return glk_cache_move(cache, addr, stream, true, NULL, NULL);
 }
 
-static int move(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
-	const struct glk_asking *how)
-{
-	int err = glk_asked(cache, addr, stream, how);
-
-	/* one that is here is wanted as well */
-	if (how->takes && (!err || err == -EALREADY))
-		glk_learn_fetched(cache, addr);
-	return err;
-}
-
 int glk_cache_move(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
 	bool to_gpu, const struct glk_portion *portion, struct glk_told *ret_told)
 {
@@ -199,7 +187,7 @@ int glk_cache_move(struct glk_cache *cache, uint64_t addr, struct CUstream_st *s
 		.takes = to_gpu,
 		.told = ret_told};
 
-	return move(cache, addr, stream, &how);
+	return glk_asked(cache, addr, stream, &how);
 }
 
 int glk_cache_have(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
@@ -211,5 +199,5 @@ int glk_cache_have(struct glk_cache *cache, uint64_t addr, struct CUstream_st *s
 		.takes = true,
 		.large = large};
 
-	return move(cache, addr, stream, &how);
+	return glk_asked(cache, addr, stream, &how);
 }

@@ -9,7 +9,6 @@
 #include "cache/advice.h"
 #include "cache/arena/request.h"
 #include "cache/exchange.h"
-#include "cache/learn.h"
 #include "cache/part.h"
 #include "cache/plan.h"
 #include "cache/prefetch.h"

@@ -48,7 +48,6 @@ struct glk_conf;
 struct glk_graphs;
 struct glk_hints;
 struct glk_io;
-struct glk_learn;
 struct glk_managed;
 struct glk_moving;
 struct glk_sampled;
@@ -187,9 +186,7 @@ struct glk_cache {
 	struct glk_slab seals; /* of sealed pages that are away: see seal.h */
 	struct {
 		uint64_t came, early, late, useless;
-		uint64_t hits, misses; /* see learn.h */
 	} prefetch;
-	struct glk_learn *learn;     /* NULL: nothing was learned yet */
 	struct glk_reserve *reserve; /* NULL: no memory of the host is made ready */
 	glk_atomic(bool) moves;	     /* there is one */
 	uint64_t *sums; /* of sealed pages, by slot, 0 for none; NULL: there are none */
@@ -660,9 +657,6 @@ int glk_cache_hold(struct glk_cache *cache, uint64_t addr, bool on);
 int glk_cache_hear(struct glk_cache *cache, uint32_t entry, glake_move_fn fn, void *arg);
 /* ladder.c: the function that makes room; NULL: none, and the one before is not running any more. */
 void glk_cache_shortage(struct glk_cache *cache, glake_shortage_fn fn, void *user);
-
-/* A step of the program has ended. Without the lock. learn.c: see learn.h. */
-void glk_learn_step(struct glk_cache *cache);
 
 /* prefetch.c. As glake_prefetch(); *t is the ticket, whose number is set; NULL: none is wanted. */
 int glk_cache_prefetch(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,

@@ -13,7 +13,6 @@
 #include "cache/away.h"
 #include "cache/exchange.h"
 #include "cache/graph/graph.h"
-#include "cache/learn.h"
 #include "cache/managed/managed.h"
 #include "cache/part.h"
 #include "cache/prefetch.h"
@@ -280,7 +279,6 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 		glk_seats_fini(cache);
 		free_rows(cache);
 		glk_prefetch_fini(cache);
-		glk_learn_fini(cache);
 		failed = glk_away_fini(cache);
 		err = err ? err : failed;
 		glk_streams_fini(&cache->streams);

@@ -165,8 +165,6 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 	s->prefetch_late = cache->prefetch.late;
 	s->prefetch_useless = cache->prefetch.useless;
 	s->prefetch_queued = cache->hints ? cache->hints->queued : 0;
-	s->learn_hits = cache->prefetch.hits;
-	s->learn_misses = cache->prefetch.misses;
 	s->spill_waits = cache->spill_waits;
 	s->returned = cache->returned;
 	s->returned_blocks = cache->returned_blocks;

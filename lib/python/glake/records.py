@@ -37,8 +37,7 @@ class Stats(Sized):
                 "tags tags_suspended tagged tagged_blocks tagged_held "
                 "discards discarded prefetches prefetch_early prefetch_late prefetch_useless "
                 "prefetch_queued spill_waits placed_peer borrowed lent managed_advised "
-                "learn_hits learn_misses packed packed_held store_peer store_peer_used "
-                "total_given elastic elastic_blocks elastic_shared")]
+                "packed packed_held store_peer store_peer_used total_given elastic elastic_blocks elastic_shared")]
 
 
 class DriverStats(Sized):

@@ -66,9 +66,6 @@ void world_open(struct world *w, uint64_t seed)
 	if (seed_below(&state, 4) == 0)
 		settings[n++] = "tier.verify=yes";
 #endif
-	w->learns = seed_below(&state, 4) == 0;
-	if (w->learns)
-		settings[n++] = "tier.learn=yes";
 	if (glake_open(&options, &w->ctx) || glk_context_get(w->ctx, &context))
 		tap_bail("no context");
 	w->drv = context->drv;

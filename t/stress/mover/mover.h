@@ -50,7 +50,6 @@ struct world {
 	bool tag_suspended[TAGS], tag_dropped[TAGS];
 	bool suspended, in_place, faults, peer, peer_away;
 	bool perhaps; /* suspended by a call that failed, which may have changed nothing */
-	bool learns;  /* what was sent away may come by itself */
 	bool packs;   /* tier.compress */
 	bool tell;    /* what is done, and look after each turn */
 	bool lost;    /* some contents, by faults of the driver */

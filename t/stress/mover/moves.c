@@ -90,7 +90,7 @@ static void fetch(struct world *w, struct block *b)
 			b->last = lane;
 		b->away = b->sent = false;
 	} else if (err == -EALREADY && !b->managed) {
-		if (b->sent && !w->learns)
+		if (b->sent)
 			failed(w, "one that was sent away is said to be here");
 		b->away = false;
 	}

@@ -354,7 +354,7 @@ void look(struct world *w)
 		if (q.away && !b->away && !w->suspended &&
 			!(b->tag >= 0 && w->tag_suspended[b->tag]))
 			failed(w, "block %d is away, and nobody sent it", i);
-		if (!q.away && b->sent && !w->learns)
+		if (!q.away && b->sent)
 			failed(w, "block %d is here, and nobody had it back", i);
 		if (b->contents != UNKNOWN && usable(w, b))
 			compare(w, b);

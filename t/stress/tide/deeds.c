@@ -75,7 +75,7 @@ static void fetch(struct hand *h, struct block *b)
 		b->last = lane;
 		b->away = b->sent = false;
 	} else if (err == -EALREADY) {
-		if (b->sent && !b->came && !h->w->learns)
+		if (b->sent && !b->came)
 			failed(h, "one that was sent away is said to be here");
 		b->away = false;
 	}

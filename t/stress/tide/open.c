@@ -47,12 +47,10 @@ static unsigned choose_settings(struct world *w, uint64_t *state, const char **s
 	if (seed_below(state, 4) == 0)
 		settings[n++] = "tier.verify=yes";
 #endif
-	w->learns = seed_below(state, 4) == 0;
-	if (w->learns)
-		settings[n++] = "tier.learn=yes";
 	w->ahead = seed_below(state, 4) == 0;
 	if (w->ahead)
-		settings[n++] = w->learns ? "pool.rest=1ms" : "pool.ahead=64MiB";
+		settings[n++] =
+			seed_below(state, 4) == 0 ? "pool.rest=1ms" : "pool.ahead=64MiB";
 	if (seed_below(state, 3) == 0)
 		settings[n++] = "policy.bins=0";
 	if (seed_below(state, 4) == 0)

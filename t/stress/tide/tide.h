@@ -76,7 +76,7 @@ struct world {
 		[GPUS]; /* suspended by a call that failed, which may have changed nothing */
 	uint32_t drops[GPUS][TAGS];
 	uint32_t tag[TAGS];
-	bool faults, learns, ahead;
+	bool faults, ahead;
 	glk_atomic(bool) lost; /* some contents, by faults of the driver */
 	glk_atomic(bool) wrong;
 	uint64_t packed; /* meetings at which something was compressed */
