@@ -1,32 +1,47 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Pages of the GPU take the place of pages of the host behind blocks, at the same addresses, or pages of
- * the host that of the GPU's (exchange_out.c). The driver cannot change what is behind an address in one
- * step, and a write that comes during the copy would be lost, so nothing may use the blocks meanwhile: this
- * is done where the program says so, by glk_cache_fetch() and glk_cache_quiet(), and while the GPU is
- * suspended, and behind all work that is known to use them. To the GPU:
+ * Pages of the GPU take the place of pages of the host behind blocks, at the same addresses, or the reverse.
+ * The driver cannot change what is behind an address in one step, and a write that comes during the copy would be
+ * lost, so nothing may use the blocks meanwhile: this is done where the program says so, by glake_fetch() and
+ * glake_quiet(), and while the GPU is suspended, and behind all work that is known to use them.
  *
- *	prepare	new pages are had as for any request, and mapped in a window (exchange_window.c)
- *	launch	the contents go there, behind all uses, over links that are lent too (exchange_open.c)
+ *	prepare	new pages are had as for any request. Those of the GPU are mapped in a window (exchange_window.c)
+ *	launch	the contents go there, behind all uses, over links that are lent too
  *	await	which is waited for
  *	finish	the pages leave the window, the old ones their addresses, and the new ones come there
  *
- * Until the finish all is as it was. Where the driver refuses a step of it, the old pages come back.
- * Meanwhile the slots are claimed, so that no request gets a place there. Between these steps of one
- * exchange there may be steps of another: while the contents of one are on the link, the driver maps and
- * unmaps for the next (line.c).
+ * Pages of the host are the ones that cost: 12 ms a GiB to map and 5 to unmap, in pages of 8 MiB, against 3 and 2 for
+ * pages of the GPU. So on the way to the host it is again the pages of the GPU that lie in the window, from where the
+ * contents are copied, and the new ones come to the addresses of the blocks with the preparation: the plan is closed
+ * then, and the work that is known has finished. Where the GPU cannot be waited for, the blocks have the new pages,
+ * behind the copy, and the old ones stay in the window, out of use.
+ *
+ * Until the finish all is as it was, or the contents are in the pages of the GPU. Where the driver refuses a step, or
+ * the copy fails, the old pages come back. Meanwhile the slots are claimed, so that no request gets a place there.
+ * Between these steps of one exchange there may be steps of another, of a line: while the contents of one are on the
+ * link, the driver maps and unmaps for the next.
+ *
+ * Links that other GPUs lend (tier/io/io.h): those GPUs have to read pages of the host, or write them, which are mapped
+ * for their own GPU alone. So they are given rights there by one call of the driver, and lose them when all has
+ * arrived, unless the pages go anyway. On memory of the GPU they have none: that is between it and their staging
+ * memory. Who changes the rights of all that is mapped closes the plans first, and no exchange is under way then.
  */
 #include "cache/exchange.h"
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "cache/advice.h"
 #include "cache/arena/request.h"
+#include "cache/block.h"
 #include "cache/part.h"
 #include "cache/plan.h"
+#include "tier/io/io.h"
 
 #include <errno.h>
 #include <inttypes.h>
+
+/* ---- Runs, and who touches them ---- */
 
 /* Whether what lies at a slot may go, and is not about to. */
 static bool goes(const struct glk_map *map, uint32_t slot, enum glk_way way)
@@ -36,10 +51,10 @@ static bool goes(const struct glk_map *map, uint32_t slot, enum glk_way way)
 		glk_map_is_host(map, map->page[slot]) == (way == GLK_TO_GPU);
 }
 
-struct glk_run glk_exchange_next(const struct glk_map *map, uint32_t slot, uint32_t last,
-	uint32_t most, enum glk_way way)
+struct glk_stretch glk_exchange_next(const struct glk_map *map, uint32_t slot,
+	uint32_t last, uint32_t most, enum glk_way way)
 {
-	struct glk_run run = {1, 0};
+	struct glk_stretch run = {1, 0};
 
 	while (slot <= last && !goes(map, slot, way))
 		slot++;
@@ -67,19 +82,18 @@ struct glk_stretch glk_exchange_here(
 	return glk_extent_part(e) ? glk_part_next(map, e, s.first, s.last, false) : s;
 }
 
-bool glk_exchange_touches(
-	const struct glk_map *map, const struct glk_extent *e, const struct glk_run *run)
+static bool touches(const struct glk_exchange *x, const struct glk_extent *e)
 {
-	return glk_extent_first(map, e) <= run->last &&
-		glk_extent_last(map, e) >= run->first;
+	return glk_extent_first(x->map, e) <= x->run.last &&
+		glk_extent_last(x->map, e) >= x->run.first;
 }
 
-struct glk_extent *glk_exchange_after(
-	const struct glk_map *map, struct glk_extent *e, const struct glk_run *run)
+/* The first or the next extent that touches the run and is not free; NULL: there is none. They are linked by address. */
+static struct glk_extent *next_of(const struct glk_exchange *x, struct glk_extent *e)
 {
 	while (e->next) {
-		e = glk_extent_at(map, e->next);
-		if (!glk_exchange_touches(map, e, run))
+		e = glk_extent_at(x->map, e->next);
+		if (!touches(x, e))
 			break;
 		if (glk_extent_state(e) != GLK_EXTENT_FREE)
 			return e;
@@ -87,13 +101,13 @@ struct glk_extent *glk_exchange_after(
 	return NULL;
 }
 
-struct glk_extent *glk_exchange_first(
-	const struct glk_map *map, struct glk_extent *e, const struct glk_run *run)
+static struct glk_extent *first_of(const struct glk_exchange *x)
 {
-	while (e->prev && glk_exchange_touches(map, glk_extent_at(map, e->prev), run))
-		e = glk_extent_at(map, e->prev);
-	return glk_extent_state(e) == GLK_EXTENT_FREE ? glk_exchange_after(map, e, run)
-						      : e;
+	struct glk_extent *e = x->e;
+
+	while (e->prev && touches(x, glk_extent_at(x->map, e->prev)))
+		e = glk_extent_at(x->map, e->prev);
+	return glk_extent_state(e) == GLK_EXTENT_FREE ? next_of(x, e) : e;
 }
 
 static uint64_t mix(uint64_t print, uint64_t value)
@@ -105,7 +119,6 @@ static uint64_t mix(uint64_t print, uint64_t value)
  * state. While the lock was given up blocks may have come back there, or gone. */
 static uint64_t take_print(const struct glk_exchange *x)
 {
-	struct glk_extent *e = glk_exchange_first(x->map, x->e, &x->run);
 	uint64_t print = x->run.first;
 
 	for (uint32_t slot = x->run.first; slot <= x->run.last; slot++) {
@@ -115,7 +128,7 @@ static uint64_t take_print(const struct glk_exchange *x)
 		if (glk_bit_get(x->map->mapped, slot))
 			print = mix(print, glk_mapping_at(x->map, slot).first);
 	}
-	for (; e; e = glk_exchange_after(x->map, e, &x->run)) {
+	for (struct glk_extent *e = first_of(x); e; e = next_of(x, e)) {
 		print = mix(print, glk_extent_id(x->map, e));
 		print = mix(print, glk_extent_state(e));
 		print = mix(print, glk_extent_away(e));
@@ -124,14 +137,22 @@ static uint64_t take_print(const struct glk_exchange *x)
 	return print;
 }
 
-/* All work that touches what is mapped in the run. */
-void glk_exchange_gather(struct glk_exchange *x)
+static bool changed(const struct glk_exchange *x)
 {
-	struct glk_extent *e = glk_exchange_first(x->map, x->e, &x->run);
+	const struct glk_stretch *run = &x->run;
+	struct glk_stretch again =
+		glk_exchange_next(x->map, run->first, run->last, UINT32_MAX, x->way);
 
+	return take_print(x) != x->print || again.first != run->first ||
+		again.last != run->last || glk_is_claimed(x->map, run->first, run->last);
+}
+
+/* All work that touches what is mapped in the run. */
+static void gather(struct glk_exchange *x)
+{
 	/* what was freed between them may be in use still */
 	x->use = glk_use_sum(x->map, x->run.first, x->run.last);
-	for (; e; e = glk_exchange_after(x->map, e, &x->run)) {
+	for (struct glk_extent *e = first_of(x); e; e = next_of(x, e)) {
 		struct glk_use use =
 			glk_block_use(x->arena->gpu, e, e == x->e ? x->on : 0);
 
@@ -140,18 +161,16 @@ void glk_exchange_gather(struct glk_exchange *x)
 }
 
 /* What the blocks in the run have on the host leaves the figures, or comes to them. */
-void glk_exchange_tally(const struct glk_exchange *x, bool more)
+static void tally(const struct glk_exchange *x, bool more)
 {
-	struct glk_extent *e = glk_exchange_first(x->map, x->e, &x->run);
 	struct glk_cache *cache = x->arena->gpu;
 	uint64_t sum = 0, blocks = 0, lent = 0;
 
-	for (; e; e = glk_exchange_after(x->map, e, &x->run)) {
+	for (struct glk_extent *e = first_of(x); e; e = next_of(x, e)) {
 		uint64_t bytes = glk_beside_placed(x->map, e);
 
 		sum += bytes;
-		lent += bytes && x->arena->gpu->host->lender ? glk_beside_lent(x->map, e)
-							     : 0;
+		lent += bytes && cache->host->lender ? glk_beside_lent(x->map, e) : 0;
 		blocks += bytes > 0;
 	}
 	cache->placed += more ? sum : -sum;
@@ -162,13 +181,16 @@ void glk_exchange_tally(const struct glk_exchange *x, bool more)
 	if (x->way == GLK_TO_HOST) {
 		cache->lowered += more ? sum : -sum;
 		cache->lowered_blocks += more ? blocks : -blocks;
-		return;
+	} else {
+		cache->returned += more ? -sum : sum;
+		cache->returned_blocks += more ? -blocks : blocks;
 	}
-	cache->returned += more ? -sum : sum;
-	cache->returned_blocks += more ? -blocks : blocks;
 }
 
-struct glk_stream *glk_exchange_carrier(const struct glk_exchange *x)
+/* ---- Pages that come ---- */
+
+/* The stream that copies. */
+static struct glk_stream *carrier(const struct glk_exchange *x)
 {
 	const struct glk_mover *mover = &x->arena->gpu->mover;
 
@@ -176,31 +198,9 @@ struct glk_stream *glk_exchange_carrier(const struct glk_exchange *x)
 		x->way == GLK_TO_HOST ? mover->out : mover->back);
 }
 
-static bool changed(const struct glk_exchange *x)
+static uint64_t bytes_of(const struct glk_exchange *x, const struct glk_stretch *run)
 {
-	const struct glk_run *run = &x->run;
-	struct glk_run again =
-		glk_exchange_next(x->map, run->first, run->last, UINT32_MAX, x->way);
-
-	return take_print(x) != x->print || again.first != run->first ||
-		again.last != run->last || glk_is_claimed(x->map, run->first, run->last);
-}
-
-static void claim(struct glk_exchange *x)
-{
-	glk_bits_set(x->map->claimed, x->run.first, x->run.last);
-	x->map->space->claims++;
-}
-
-void glk_exchange_used(const struct glk_exchange *x)
-{
-	glk_use_set(x->map, x->busy.first, x->busy.last, &x->use);
-	for (uint32_t slot = x->busy.first; slot <= x->busy.last; slot++) {
-		uint32_t id = x->map->page[slot];
-
-		if (id && glk_bit_get(x->map->shared, slot))
-			glk_use_add(&glk_map_page(x->map, id)->use, &x->use);
-	}
+	return (uint64_t)(run->last - run->first + 1) << x->map->shift;
 }
 
 /* Pages of the host are cut by blocks, so that one may come back without those beside it. */
@@ -223,12 +223,11 @@ static void cut(
 /* New ones for the busy part. */
 static int get_pages(struct glk_exchange *x)
 {
-	uint32_t slots = x->busy.last - x->busy.first + 1;
 	struct glk_cache *cache = x->arena->gpu;
-	struct glk_request request = {.size = (uint64_t)slots << x->map->shift,
-		.rounded = (uint64_t)slots << x->map->shift,
+	struct glk_request request = {.size = bytes_of(x, &x->busy),
+		.rounded = bytes_of(x, &x->busy),
 		.node = cache->node,
-		.stream = glk_exchange_carrier(x),
+		.stream = carrier(x),
 		.patient = x->patient,
 		.alone = !x->patient,
 		.single = glk_part_is_single(cache, x->e)};
@@ -236,91 +235,93 @@ static int get_pages(struct glk_exchange *x)
 	if (x->way == GLK_TO_GPU)
 		return glk_arena_pages(x->arena, &request, &x->pages);
 	request.node = cache->host;
-	cut(x, slots, &request.lead, &request.tail);
+	cut(x, x->busy.last - x->busy.first + 1, &request.lead, &request.tail);
 	return glk_supply_chain(x->arena, &request, &x->pages);
 }
 
-/* Pages of the GPU lie in a window, or are none any more. */
-static int fill(struct glk_exchange *x)
+/* They were used by the copy. */
+static void note_used(const struct glk_exchange *x)
 {
-	uint64_t bytes = (uint64_t)(x->busy.last - x->busy.first + 1) << x->map->shift;
-	int err = glk_window_open(x, bytes);
+	glk_use_set(x->map, x->busy.first, x->busy.last, &x->use);
+	for (uint32_t slot = x->busy.first; slot <= x->busy.last; slot++) {
+		uint32_t id = x->map->page[slot];
 
-	if (err)
-		return err;
-	err = glk_window_fill(x, x->pages);
-	if (err && x->window->kept) {
-		glk_window_lose(x, x->pages);
-		x->pages = 0;
+		if (id && glk_bit_get(x->map->shared, slot))
+			glk_use_add(&glk_map_page(x->map, id)->use, &x->use);
 	}
-	return err;
 }
 
-int glk_exchange_prepare(struct glk_exchange *x)
+/* ---- Links that others lend ---- */
+
+/* Tries to take rights back. */
+#define SHUTS 4
+
+/* Whether the part that is copied is memory of the host throughout, and none that a GPU lends. */
+static bool is_of_host(const struct glk_exchange *x)
 {
-	const uint64_t *busy = x->map->busy;
+	uint32_t slot = x->busy.first;
+
+	while (slot <= x->busy.last) {
+		const struct glk_page *page = glk_map_page(x->map, x->map->page[slot]);
+
+		if (!glk_map_is_host(x->map, x->map->page[slot]) || page->lent)
+			return false;
+		slot = glk_mapping_at(x->map, slot).last + 1;
+	}
+	return true;
+}
+
+static int set_rights(struct glk_exchange *x, uint64_t gpus, enum glk_access access)
+{
+	struct glk_drv *drv = x->map->pool->drv;
+	struct glk_grant grants[GLK_IO_GPUS];
+	size_t count = 0;
 	int err;
 
-	x->busy = (struct glk_run){glk_bits_first(busy, x->run.first, x->run.last),
-		glk_bits_last(busy, x->run.first, x->run.last)};
-	x->idle = true;
-	x->print = take_print(x);
-	err = get_pages(x);
-	if (err)
-		return err;
-	if (changed(x)) {
-		glk_swap_put_back(x->map, x->pages);
-		return -EAGAIN;
-	}
-	claim(x);
-	/* as one plan: others may be looking for a place here */
-	glk_plan_begin(x->arena->gpu);
-	err = x->way == GLK_TO_HOST ? glk_exchange_lower(x) : fill(x);
-	if (err) {
-		glk_swap_put_back(x->map, x->pages);
-		glk_unclaim(x->map, x->run.first, x->run.last);
-	}
-	glk_plan_end(x->arena->gpu);
+	for (; gpus; gpus &= gpus - 1)
+		grants[count++] = (struct glk_grant){
+			.who = {GLK_PLACE_GPU, __builtin_ctzll(gpus)}, .access = access};
+	glk_map_pause(x->map);
+	err = drv->ops->set_access(drv, glk_slot_addr(x->map, x->open.first),
+		bytes_of(x, &x->open), grants, count);
+	glk_map_resume(x->map);
 	return err;
 }
 
-/* Where the contents of the busy part lie, and where they are to be. */
-static uint64_t source_of(const struct glk_exchange *x)
+static void shut_links(struct glk_exchange *x)
 {
-	return x->way == GLK_TO_HOST ? x->window->addr +
-			((uint64_t)(x->busy.first - x->run.first) << x->map->shift)
-				     : glk_slot_addr(x->map, x->busy.first);
+	/* while some of the copy may be under way they are left as they are */
+	for (int i = 0; i < SHUTS && x->idle && x->opened; i++)
+		if (!set_rights(x, x->opened, GLK_ACCESS_NONE))
+			x->opened = 0;
+	if (x->opened)
+		glk_peer_stays(x->arena->gpu, x->opened);
+	x->opened = 0;
 }
 
-static uint64_t target_of(const struct glk_exchange *x)
+/* What can carry it, if it is worth that. */
+static void open_links(struct glk_exchange *x)
 {
-	return x->way == GLK_TO_HOST ? glk_slot_addr(x->map, x->busy.first)
-				     : x->window->addr;
-}
+	struct glk_cache *cache = x->arena->gpu;
+	uint64_t peers = glk_load_relaxed(&cache->node->peers);
+	uint64_t gpus =
+		glk_io_relays(cache->mover.io, cache->device, bytes_of(x, &x->busy));
 
-void glk_exchange_launch(struct glk_exchange *x)
-{
-	uint64_t bytes = (uint64_t)(x->busy.last - x->busy.first + 1) << x->map->shift;
-
-	/* the lock is given up for that: what is to be waited for is gathered behind it */
-	glk_exchange_open(x);
-	if (x->way == GLK_TO_GPU)
-		glk_exchange_gather(x);
-	x->err = glk_move_across(&x->arena->gpu->mover, target_of(x), source_of(x), bytes,
-		x->way == GLK_TO_HOST, x->relays, &x->use);
-}
-
-void glk_exchange_await(struct glk_exchange *x)
-{
-	struct glk_streams *streams = &x->arena->gpu->streams;
-	struct glk_use use = glk_stream_use(glk_exchange_carrier(x), streams->tick);
-
-	if (x->err)
+	if (!gpus || !is_of_host(x))
 		return;
-	x->err = glk_clock_sync_use(streams, &use);
-	/* it may be the waiting that failed, and not the copy */
-	x->idle = !x->err || !glk_clock_sync_use(streams, &use);
+	x->opened = gpus & ~peers;
+	/* rights are those of whole pages */
+	x->open = (struct glk_stretch){glk_mapping_at(x->map, x->busy.first).first,
+		glk_mapping_at(x->map, x->busy.last).last};
+	if (x->opened && set_rights(x, x->opened, GLK_ACCESS_WRITE)) {
+		/* the driver may have given some */
+		shut_links(x);
+		gpus &= peers;
+	}
+	x->relays = gpus;
 }
+
+/* ---- Pages change places ---- */
 
 /* Times that a page is tried to be mapped where it was: what it holds is lost otherwise. */
 #define PUTS 8
@@ -339,7 +340,7 @@ static int put_page(struct glk_map *map, uint32_t slot, uint32_t id)
 }
 
 /* The old pages are mapped where they were. */
-void glk_exchange_put_old(struct glk_exchange *x, uint32_t pages)
+static void put_old(struct glk_exchange *x, uint32_t pages)
 {
 	struct glake_error why = glk_thread_current->error;
 	struct glk_map *map = x->map;
@@ -364,7 +365,8 @@ void glk_exchange_put_old(struct glk_exchange *x, uint32_t pages)
 	glk_error_back(&why);
 }
 
-int glk_exchange_swap(struct glk_exchange *x, uint32_t old)
+/* Pages of the run that were taken leave it, and the new ones come there, or with an error the old ones. */
+static int swap(struct glk_exchange *x, uint32_t old)
 {
 	struct glk_map *map = x->map;
 	int err = glk_swap_unmap(map, x->run.first, x->run.last);
@@ -372,31 +374,38 @@ int glk_exchange_swap(struct glk_exchange *x, uint32_t old)
 	if (!err) {
 		err = glk_swap_map(map, x->busy.first, &x->pages);
 		if (err)
-			glk_exchange_put_old(x, old);
+			put_old(x, old);
 	}
 	if (err) {
 		glk_swap_settle(map, x->run.first, x->run.last);
 		return err;
 	}
 	x->pages = 0;
-	x->arena->gpu->streams.unmapped += (uint64_t)(x->run.last - x->run.first + 1)
-		<< map->shift;
+	x->arena->gpu->streams.unmapped += bytes_of(x, &x->run);
 	return 0;
 }
 
-static int swap(struct glk_exchange *x)
-{
-	uint32_t old = glk_swap_take(x->map, x->run.first, x->run.last);
-	int err = glk_exchange_swap(x, old);
+/* ---- To the GPU ---- */
 
-	if (!err)
-		glk_swap_put_back(x->map, old);
+/* Pages of the GPU lie in a window, or are none any more. */
+static int raise(struct glk_exchange *x)
+{
+	int err = glk_window_open(x, bytes_of(x, &x->busy));
+
+	if (err)
+		return err;
+	err = glk_window_fill(x, x->pages);
+	if (err && x->window->kept) {
+		glk_window_lose(x, x->pages);
+		x->pages = 0;
+	}
 	return err;
 }
 
 static int raised(struct glk_exchange *x)
 {
 	int err = x->err, failed = -EIO;
+	uint32_t old;
 
 	if (x->idle)
 		failed = glk_window_close(x);
@@ -406,33 +415,394 @@ static int raised(struct glk_exchange *x)
 		glk_window_lose(x, x->pages);
 	err = err ? err : failed;
 	if (!err) {
-		glk_exchange_tally(x, false);
-		err = swap(x);
-		glk_exchange_tally(x, true);
+		tally(x, false);
+		old = glk_swap_take(x->map, x->run.first, x->run.last);
+		err = swap(x, old);
+		if (!err)
+			glk_swap_put_back(x->map, old);
+		tally(x, true);
 	}
 	/* the old pages may be where they were */
 	if (err)
-		glk_exchange_shut(x);
+		shut_links(x);
 	else
-		glk_exchange_used(x);
+		note_used(x);
 	if (!failed)
 		glk_swap_put_back(x->map, x->pages);
 	return err;
 }
 
-int glk_exchange_finish(struct glk_exchange *x)
+/* ---- To the host ---- */
+
+/* Pages in use that the driver has mapped elsewhere, too. */
+static void keep(const struct glk_exchange *x)
+{
+	for (uint32_t slot = x->run.first; slot <= x->run.last;) {
+		uint32_t id = x->map->page[slot];
+
+		if (id)
+			glk_map_page(x->map, id)->kept = true;
+		slot += id ? glk_page_slots(x->map, glk_map_page(x->map, id)) : 1;
+	}
+}
+
+/* The old pages come into the window, leave the run, and the new ones come there. */
+static int turn(struct glk_exchange *x)
+{
+	uint32_t old = glk_swap_take(x->map, x->run.first, x->run.last);
+	int err = glk_window_fill(x, old);
+
+	if (err) {
+		glk_swap_settle(x->map, x->run.first, x->run.last);
+	} else {
+		err = swap(x, old);
+		if (err)
+			glk_window_close(x);
+	}
+	if (!err)
+		x->old = old;
+	else if (x->window->kept)
+		keep(x);
+	return err;
+}
+
+static int lower(struct glk_exchange *x)
+{
+	struct glk_streams *streams = &x->arena->gpu->streams;
+	int err = 0;
+
+	gather(x);
+	if (!glk_clock_finished(streams, &x->use))
+		err = glk_clock_sync_use(streams, &x->use);
+	if (!err)
+		err = glk_window_open(x, bytes_of(x, &x->run));
+	if (err)
+		return err;
+	tally(x, false);
+	err = turn(x);
+	tally(x, true);
+	return err;
+}
+
+/* Times that pages are tried to be unmapped that are in the way of the contents. */
+#define UNMAPS 8
+
+/* The copy has failed, and nothing is under way: the old pages come back. */
+static void undo(struct glk_exchange *x)
+{
+	struct glake_error why = glk_thread_current->error;
+	struct glk_map *map = x->map;
+	uint32_t new;
+	int err = -EIO;
+
+	tally(x, false);
+	new = glk_swap_take(map, x->busy.first, x->busy.last);
+	for (int i = 0; i < UNMAPS && err; i++)
+		err = glk_swap_unmap(map, x->busy.first, x->busy.last);
+	if (!err) {
+		put_old(x, x->old);
+		glk_swap_put_back(map, new);
+		x->old = 0;
+	} else {
+		glk_warn("GPU %d: what lay at 0x%" PRIx64
+			 " is lost: it was not copied, and "
+			 "the driver unmaps nothing there",
+			x->arena->gpu->device, glk_slot_addr(map, x->busy.first));
+	}
+	glk_swap_settle(map, x->run.first, x->run.last);
+	tally(x, true);
+	glk_error_back(&why);
+}
+
+static int lowered(struct glk_exchange *x)
+{
+	int err = x->err, failed;
+
+	note_used(x);
+	shut_links(x);
+	if (!x->idle) {
+		glk_window_abandon(x);
+		glk_window_lose(x, x->old);
+		return err;
+	}
+	if (err)
+		undo(x);
+	failed = glk_window_close(x);
+	if (failed && !x->old)
+		keep(x);
+	if (failed)
+		glk_window_lose(x, x->old);
+	else
+		glk_swap_put_back(x->map, x->old);
+	return err ? err : failed;
+}
+
+/* ---- The steps ---- */
+
+/*
+ * In this order; the last three come after a preparation that has succeeded. To the host in a closed plan alone. Of two
+ * exchanges at once the steps may mix.
+ *
+ * 0; -EAGAIN without a record where others have been given a part of the run meanwhile; -ENOMEM, -EBUSY, -EIO, with
+ * everything as it was.
+ */
+static int prepare(struct glk_exchange *x)
+{
+	const uint64_t *busy = x->map->busy;
+	int err;
+
+	x->busy = (struct glk_stretch){glk_bits_first(busy, x->run.first, x->run.last),
+		glk_bits_last(busy, x->run.first, x->run.last)};
+	x->idle = true;
+	x->print = take_print(x);
+	err = get_pages(x);
+	if (err)
+		return err;
+	if (changed(x)) {
+		glk_swap_put_back(x->map, x->pages);
+		return -EAGAIN;
+	}
+	glk_bits_set(x->map->claimed, x->run.first, x->run.last);
+	x->map->space->claims++;
+	/* as one plan: others may be looking for a place here */
+	glk_plan_begin(x->arena->gpu);
+	err = x->way == GLK_TO_HOST ? lower(x) : raise(x);
+	if (err) {
+		glk_swap_put_back(x->map, x->pages);
+		glk_unclaim(x->map, x->run.first, x->run.last);
+	}
+	glk_plan_end(x->arena->gpu);
+	return err;
+}
+
+static void launch(struct glk_exchange *x)
+{
+	uint64_t here = glk_slot_addr(x->map, x->busy.first), there = x->window->addr;
+
+	/* the lock is given up for that: what is to be waited for is gathered behind it */
+	open_links(x);
+	if (x->way == GLK_TO_GPU)
+		gather(x);
+	else
+		there += (uint64_t)(x->busy.first - x->run.first) << x->map->shift;
+	x->err = glk_move_across(&x->arena->gpu->mover,
+		x->way == GLK_TO_HOST ? here : there,
+		x->way == GLK_TO_HOST ? there : here, bytes_of(x, &x->busy),
+		x->way == GLK_TO_HOST, x->relays, &x->use);
+}
+
+static void await(struct glk_exchange *x)
+{
+	struct glk_streams *streams = &x->arena->gpu->streams;
+	struct glk_use use = glk_stream_use(carrier(x), streams->tick);
+
+	if (x->err)
+		return;
+	x->err = glk_clock_sync_use(streams, &use);
+	/* it may be the waiting that failed, and not the copy */
+	x->idle = !x->err || !glk_clock_sync_use(streams, &use);
+}
+
+/* 0, or the error of any step, with everything as it was, or, where pages of the host had come and those of the GPU were
+ * not taken out of use, as it was to be. */
+static int finish(struct glk_exchange *x)
 {
 	int err;
 
 	glk_plan_begin(x->arena->gpu);
-	err = x->way == GLK_TO_HOST ? glk_exchange_lowered(x) : raised(x);
+	err = x->way == GLK_TO_HOST ? lowered(x) : raised(x);
 	glk_unclaim(x->map, x->run.first, x->run.last);
 	glk_plan_end(x->arena->gpu);
 	return err;
 }
 
-int glk_exchange(struct glk_arena *arena, struct glk_extent *e, const struct glk_run *run,
-	uint32_t on)
+/* ---- One after the other ---- */
+
+/* One that is away leaves nothing here that could have to stay. Of one that is so in part the rest goes, and
+ * what is away stays so. */
+static bool claim(const struct glk_arena *arena, struct glk_extent *e)
+{
+	if (!glk_word_claim(&e->word, &e->addr, glk_load_relaxed(&e->addr)))
+		return false;
+	if (glk_extent_away(e) || (!glk_pin_is_out(e) && !glk_advice_stays(arena, e)))
+		return true;
+	glk_extent_set(e, GLK_EXTENT_LIVE);
+	return false;
+}
+
+/* Whether a part of the line has claimed an extent: it has all that touch its run. */
+static bool has(const struct glk_line_part *part, const struct glk_extent *e)
+{
+	return part && glk_extent_state(e) == GLK_EXTENT_QUICK && touches(&part->x, e);
+}
+
+/* Lets go of the extents of a run before one of them, NULL: of all; but for those that another part has. */
+static void let_go(const struct glk_exchange *x, const struct glk_line_part *other,
+	const struct glk_extent *before)
+{
+	for (struct glk_extent *e = first_of(x); e && e != before; e = next_of(x, e)) {
+		if (!has(other, e))
+			glk_extent_set(e, GLK_EXTENT_LIVE);
+	}
+}
+
+/* All or none. Somebody frees one, or looks at it, or it is out or pinned: then the run stays where it is. */
+static bool claim_all(const struct glk_exchange *x, const struct glk_line_part *other)
+{
+	for (struct glk_extent *e = first_of(x); e; e = next_of(x, e)) {
+		if (!has(other, e) && !claim(x->arena, e)) {
+			let_go(x, other, e);
+			return false;
+		}
+	}
+	return true;
+}
+
+/* Those of a run before one of them; NULL: all. One that is away is moved by nobody here. */
+static void tell_after(
+	const struct glk_line_part *part, const struct glk_extent *before, int err)
+{
+	const struct glk_exchange *x = &part->x;
+
+	for (struct glk_extent *e = first_of(x); e && e != before; e = next_of(x, e)) {
+		if (!glk_extent_away(e))
+			glk_tell_after(x->arena, e, part->way, &part->telling, err);
+	}
+}
+
+/* One that has to stay keeps all. */
+static int tell_before(struct glk_line_part *part)
+{
+	const struct glk_exchange *x = &part->x;
+
+	for (struct glk_extent *e = first_of(x); e; e = next_of(x, e)) {
+		if (!glk_extent_away(e) &&
+			glk_tell_before(x->arena, e, part->way, &part->telling)) {
+			tell_after(part, e, -EBUSY);
+			return -EAGAIN;
+		}
+	}
+	return 0;
+}
+
+/* From the beginning of the first extent to the end of the last: who names one of them waits. */
+static struct glk_moving moving_of(const struct glk_exchange *x)
+{
+	struct glk_extent *e = first_of(x);
+	uint64_t addr = glk_slot_addr(x->map, x->run.first), begin = e->offset;
+	uint64_t offset = (uint64_t)x->run.first << x->map->shift, end = begin;
+
+	for (; e; e = next_of(x, e))
+		end = e->offset + e->size;
+	return (struct glk_moving){.addr = addr - offset + begin, .size = end - begin};
+}
+
+static int begin(struct glk_line *line, struct glk_line_part *part, struct glk_extent *e,
+	const struct glk_stretch *run)
+{
+	struct glk_arena *arena = line->arena;
+	int err;
+
+	*part = (struct glk_line_part){.x = {.arena = arena,
+					       .map = &arena->map,
+					       .e = e,
+					       .run = *run,
+					       .way = line->way},
+		.way = line->way == GLK_TO_HOST ? GLAKE_MOVE_OUT : GLAKE_MOVE_IN};
+	if (!claim_all(&part->x, line->under_way))
+		return -EAGAIN;
+	part->m = moving_of(&part->x);
+	glk_away_announce(arena->gpu, &part->m);
+	/* thousands of small ones take as long as others may wait */
+	glk_lock_yield(&arena->gpu->lock);
+	err = tell_before(part);
+	if (!err) {
+		err = prepare(&part->x);
+		if (!err)
+			return 0;
+		tell_after(part, NULL, err);
+	}
+	let_go(&part->x, line->under_way, NULL);
+	glk_away_done(arena->gpu, &part->m);
+	return err;
+}
+
+/* `other`: what else is under way. */
+static void end(
+	struct glk_line *line, struct glk_line_part *part, struct glk_line_part *other)
+{
+	struct glk_cache *cache = line->arena->gpu;
+	const struct glk_exchange *x = &part->x;
+	int err = finish(&part->x);
+
+	/* the plan is closed: nothing new comes to lie there */
+	glk_lock_yield(&cache->lock);
+	/* what lies on the host goes to no bin: others would find it there */
+	for (struct glk_extent *e = first_of(x); e && !err && line->way == GLK_TO_HOST;
+		e = next_of(x, e))
+		glk_block_to_no_bin(e);
+	tell_after(part, NULL, err);
+	let_go(x, other, NULL);
+	glk_away_done(cache, &part->m);
+	line->err = line->err ? line->err : err;
+	/* free pages go back to the driver while the GPU is suspended, and contents of others are on the link */
+	if (line->way == GLK_TO_HOST && glk_load_relaxed(&cache->suspended))
+		glk_trim_drain(cache, cache->node, UINT64_MAX);
+}
+
+bool glk_line_has(const struct glk_line *line, const struct glk_extent *e)
+{
+	return has(line->under_way, e);
+}
+
+int glk_line_end(struct glk_line *line)
+{
+	struct glk_line_part *part = line->under_way;
+
+	if (part) {
+		await(&part->x);
+		line->under_way = NULL;
+		end(line, part, NULL);
+	}
+	return line->err;
+}
+
+int glk_line_add(
+	struct glk_line *line, struct glk_extent *e, const struct glk_stretch *run)
+{
+	struct glk_line_part *before = line->under_way;
+	struct glk_line_part *part = &line->part[before == &line->part[0]];
+	int err;
+
+	if (line->err)
+		return line->err;
+	err = begin(line, part, e, run);
+	/* it may lack what the one before has in its hands */
+	if (err && before) {
+		if (glk_line_end(line))
+			return line->err;
+		before = NULL;
+		/* the lock was given up: it may have been freed */
+		err = glk_extent_state(e) == GLK_EXTENT_LIVE ? begin(line, part, e, run)
+							     : -EAGAIN;
+	}
+	if (err)
+		return err;
+	if (before)
+		await(&before->x);
+	launch(&part->x);
+	line->under_way = part;
+	if (before)
+		end(line, before, part);
+	/* functions of the program are told of one move after the other */
+	return line->err || line->arena->gpu->hearing ? glk_line_end(line) : 0;
+}
+
+/* ---- For a fetch ---- */
+
+/* All steps, to the GPU, behind all work of the extents there and of one more stream. */
+static int exchange(struct glk_arena *arena, struct glk_extent *e,
+	const struct glk_stretch *run, uint32_t on)
 {
 	struct glk_exchange x = {.arena = arena,
 		.map = &arena->map,
@@ -441,17 +811,85 @@ int glk_exchange(struct glk_arena *arena, struct glk_extent *e, const struct glk
 		.way = GLK_TO_GPU,
 		.on = on,
 		.patient = true};
-	int err = glk_exchange_prepare(&x);
+	int err = prepare(&x);
 
 	if (err)
 		return err;
 	/* as one plan: others may be looking for a place here */
 	glk_plan_begin(arena->gpu);
-	glk_exchange_launch(&x);
+	launch(&x);
 	glk_plan_park(arena->gpu, false);
-	glk_exchange_await(&x);
+	await(&x);
 	glk_plan_unpark(arena->gpu, false);
-	err = glk_exchange_finish(&x);
+	err = finish(&x);
 	glk_plan_end(arena->gpu);
 	return err;
+}
+
+/* Whether nothing but a block touches a mapping, nor a block that is about to come. */
+static bool is_alone(
+	const struct glk_map *map, const struct glk_extent *e, struct glk_mapping m)
+{
+	uint32_t first = glk_extent_first(map, e), last = glk_extent_last(map, e);
+
+	for (uint32_t slot = m.first; slot <= m.last; slot++) {
+		bool inside = slot >= first && slot <= last;
+
+		if (inside ? map->count[slot] > 1 : glk_bit_get(map->busy, slot))
+			return false;
+	}
+	return !glk_is_claimed(map, m.first, m.last);
+}
+
+/* The next run from a slot on that a block has to itself: others touch mappings at its ends alone. */
+static struct glk_stretch next_own(
+	const struct glk_map *map, const struct glk_extent *e, uint32_t slot)
+{
+	uint32_t last = glk_extent_last(map, e), begun;
+	struct glk_mapping m;
+	struct glk_stretch run;
+
+	do {
+		begun = slot;
+		run = glk_exchange_next(map, slot, last, UINT32_MAX, GLK_TO_GPU);
+		slot = run.first > run.last ? begun : run.last + 1;
+		while (run.first <= run.last &&
+			!is_alone(map, e, m = glk_mapping_at(map, run.first)))
+			run.first = m.last + 1;
+		while (run.first <= run.last &&
+			!is_alone(map, e, m = glk_mapping_at(map, run.last)))
+			run.last = m.first - 1;
+	} while (run.first > run.last && slot > begun && slot <= last);
+	return run;
+}
+
+/* Times that a run is looked for, which others have taken a part of meanwhile. */
+#define TRIES 8
+
+int glk_exchange_have(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
+{
+	struct glk_map *map = &arena->map;
+	uint32_t slot = glk_extent_first(map, e);
+	bool done = false;
+	struct glk_stretch run;
+	int err = -EAGAIN;
+
+	for (int i = 0; i < TRIES; i += err == -EAGAIN) {
+		run = next_own(map, e, slot);
+		if (run.first > run.last)
+			break;
+		err = exchange(arena, e, &run, on);
+		if (err && err != -EAGAIN)
+			return err;
+		/* there may be another one, behind pages that came before */
+		if (!err)
+			slot = run.last + 1;
+		done |= !err;
+	}
+	return done ? 0
+		    : glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			      "the block at 0x%" PRIx64
+			      " shares its pages of the host with others: glake_quiet "
+			      "moves them all",
+			      glk_load_relaxed(&e->addr));
 }

@@ -27,9 +27,9 @@
 struct pass {
 	struct glk_arena *arena;
 	struct glk_line line;
-	bool again;	       /* something was in somebody's hands */
-	struct glk_run singly; /* the last part that could not go as a whole */
-	struct glk_run stays;  /* and the last mapping in it that could not */
+	bool again;		   /* something was in somebody's hands */
+	struct glk_stretch singly; /* the last part that could not go as a whole */
+	struct glk_stretch stays;  /* and the last mapping in it that could not */
 };
 
 static bool may_go(const struct glk_line *line, const struct glk_extent *e)
@@ -63,18 +63,18 @@ static uint32_t reach(struct pass *p, const struct glk_extent *e, uint32_t slot)
 	return last;
 }
 
-static bool is_in(const struct glk_run *run, uint32_t slot)
+static bool is_in(const struct glk_stretch *run, uint32_t slot)
 {
 	return slot >= run->first && slot <= run->last;
 }
 
 /* The next mapping of an extent, from a slot on, that goes; and what it stands on there. */
-static struct glk_run next_own(const struct pass *p, const struct glk_extent *e,
+static struct glk_stretch next_own(const struct pass *p, const struct glk_extent *e,
 	uint32_t slot, struct glk_stretch *ret_here)
 {
 	const struct glk_map *map = &p->arena->map;
 	struct glk_stretch here = glk_exchange_here(map, e, slot);
-	struct glk_run run = {1, 0};
+	struct glk_stretch run = {1, 0};
 
 	for (; here.first <= here.last; here = glk_exchange_here(map, e, here.last + 1)) {
 		run = glk_exchange_next(map, here.first, here.last, 0, p->line.way);
@@ -90,10 +90,10 @@ static struct glk_run next_own(const struct pass *p, const struct glk_extent *e,
 
 /* What goes next of an extent, from a slot on: a mapping, with what lies beside it. Where all of its own have
  * gone nobody else is looked at. */
-static struct glk_run next(struct pass *p, const struct glk_extent *e, uint32_t slot)
+static struct glk_stretch next(struct pass *p, const struct glk_extent *e, uint32_t slot)
 {
 	struct glk_stretch here;
-	struct glk_run run = next_own(p, e, slot, &here);
+	struct glk_stretch run = next_own(p, e, slot, &here);
 	uint32_t last;
 
 	if (run.first > run.last || is_in(&p->singly, run.first))
@@ -111,7 +111,7 @@ static int go(struct pass *p, struct glk_extent *e)
 	int err = 0;
 
 	while (!err && may_go(&p->line, e)) {
-		struct glk_run run = next(p, e, slot);
+		struct glk_stretch run = next(p, e, slot);
 		bool one;
 
 		if (run.first > run.last)
@@ -143,7 +143,7 @@ static int go_once(struct pass *p)
 	int err = 0, failed;
 
 	p->again = false;
-	p->singly = p->stays = (struct glk_run){1, 0};
+	p->singly = p->stays = (struct glk_stretch){1, 0};
 	for (uint32_t id = 1; id <= used && !err; id++) {
 		struct glk_extent *e = glk_extent_at(map, id);
 

@@ -3,7 +3,7 @@
  * Another GPU is allowed to use all memory of this one, or no longer: what is mapped now, here,
  * on the host, in pools of graphs, with tags and in imports, and by the peers of the node what will be.
  *
- * Rights that an exchange gave for its time (exchange_open.c), and the driver would not take back, are taken from all
+ * Rights that an exchange gave for its time (exchange.c), and the driver would not take back, are taken from all
  * that is mapped at the next point that stands still: a quiet point, a trim or a suspension. A driver that goes on
  * refusing is asked at ever fewer of them. Pages that are unmapped lose them anyway.
  */

@@ -67,11 +67,11 @@ static bool is_placed(const struct quiet *q, const struct glk_extent *e)
 
 /* The next part of a stretch that a block stands on, of what lies on the host. Of one that had to stay
  * the mappings at both ends go by themselves. */
-static struct glk_run next_part(
-	const struct quiet *q, struct glk_stretch here, const struct glk_run *stayed)
+static struct glk_stretch next_part(
+	const struct quiet *q, struct glk_stretch here, const struct glk_stretch *stayed)
 {
 	const struct glk_map *map = &q->arena->map;
-	struct glk_run run =
+	struct glk_stretch run =
 		glk_exchange_next(map, here.first, here.last, slots_of(q), GLK_TO_GPU);
 	uint32_t end;
 
@@ -87,8 +87,8 @@ static struct glk_run next_part(
 
 /* Whether a part may go in pieces that has to stay as a whole: it has several mappings, of which others
  * touch one. */
-static bool is_shared(
-	const struct glk_map *map, const struct glk_extent *e, const struct glk_run *run)
+static bool is_shared(const struct glk_map *map, const struct glk_extent *e,
+	const struct glk_stretch *run)
 {
 	return run->last > glk_mapping_at(map, run->first).last &&
 		(run->first <= glk_extent_first(map, e) ||
@@ -100,12 +100,12 @@ static int have_block(struct quiet *q, struct glk_extent *e)
 {
 	const struct glk_map *map = &q->arena->map;
 	uint32_t slot = glk_extent_first(map, e), last = glk_extent_last(map, e);
-	struct glk_run stayed = {1, 0};
+	struct glk_stretch stayed = {1, 0};
 	int err = 0;
 
 	while (!err && slot <= last && slots_of(q) && is_placed(q, e)) {
 		struct glk_stretch here = glk_exchange_here(map, e, slot);
-		struct glk_run run = next_part(q, here, &stayed);
+		struct glk_stretch run = next_part(q, here, &stayed);
 		uint64_t bytes = (uint64_t)(run.last - run.first + 1) << map->shift;
 
 		if (here.first > here.last)
