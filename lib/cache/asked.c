@@ -135,7 +135,7 @@ static int have_away(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	int err;
 
 	glk_prefetch_hold(arena->gpu, e);
-	err = how->portion ? glk_portion_have(arena, e, how->portion, how->count, &way)
+	err = how->portion ? glk_fetch_portions(arena, e, how->portion, how->count, &way)
 			   : glk_fetch(arena, e, &way);
 	glk_prefetch_let_go(arena->gpu, e, !err && !glk_extent_lacks(e));
 	return err;

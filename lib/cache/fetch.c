@@ -317,13 +317,6 @@ static struct glk_stretch next_gone(const struct glk_arena *arena,
 	return some ? s : all;
 }
 
-static int is_here(const struct glk_extent *e)
-{
-	return glk_error(-EALREADY, GLAKE_ERROR_BUSY,
-		"the block at 0x%" PRIx64 " is here as far as it was asked for",
-		glk_load_relaxed(&e->addr));
-}
-
 static bool is_any_gone(const struct glk_arena *arena, const struct glk_extent *e,
 	const struct glk_portion *portions, size_t count, uint32_t flags)
 {
@@ -365,12 +358,19 @@ static int come_all(struct glk_arena *arena, struct glk_extent *e,
 int glk_fetch_portions(struct glk_arena *arena, struct glk_extent *e,
 	const struct glk_portion *portions, size_t count, const struct glk_part_way *way)
 {
+	const struct glk_portion all = {0, glk_extent_asked(e)};
 	int64_t since = glk_clock_ticks();
 	struct glk_telling telling = {0};
 	int err;
 
+	if (glk_load_relaxed(&e->whole)) {
+		portions = &all;
+		count = 1;
+	}
 	if (!glk_part_is(e) || !is_any_gone(arena, e, portions, count, way->why))
-		return is_here(e);
+		return glk_error(-EALREADY, GLAKE_ERROR_BUSY,
+			"the block at 0x%" PRIx64 " is here as far as it was asked for",
+			glk_load_relaxed(&e->addr));
 	err = glk_tell_before(arena, e, GLAKE_MOVE_BACK, &telling);
 	if (err)
 		return err;

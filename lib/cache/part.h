@@ -8,7 +8,7 @@
  * until all of it is here; and a piece for each stretch of slots that went at once. What is left of a
  * piece whose middle has come back is two.
  *
- * part.c keeps the books, spill.c and fetch.c move contents, portion.c is asked for bytes. All under the lock of
+ * part.c keeps the books, spill.c and fetch.c move contents. All under the lock of
  * the GPU, for a block that is claimed; the bytes of a record are read without it too.
  *
  * Cost		a step for each piece and for each 64 slots in the range, and for the two pieces that reach
@@ -157,21 +157,9 @@ int glk_spill(
 /* What is here of a stretch of one that may: -EALREADY with a record where nothing is. All of it or nothing. */
 int glk_spill_range(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
 	const struct glk_part_way *way);
-/* A live block that is cold. 0; -EAGAIN without a record: it is not any more; or as above. */
-int glk_spill_victim(struct glk_arena *arena, struct glk_extent *e);
-/* What is gone of a block comes, or of portions of it of which none lies in another: -EALREADY with a record where nothing
- * is. After an error some of it may be here. */
-int glk_fetch(
-	struct glk_arena *arena, struct glk_extent *e, const struct glk_part_way *way);
-int glk_fetch_portions(struct glk_arena *arena, struct glk_extent *e,
-	const struct glk_portion *portions, size_t count, const struct glk_part_way *way);
-/* Of an elastic block: contents of a stretch that is gone, all of it, are forgotten, and it is bare. 0, or -ENOMEM
- * with nothing changed. */
-int glk_fetch_nothing(
-	struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s);
 /* Whether a portion is one of a block: 0, or -EINVAL with a record. */
 int glk_portion_check(const struct glk_extent *e, const struct glk_portion *p);
-/* portion.c: slots of which all that the block has in them is in the portion, or with `any` some of it; none: the
+/* Slots of which all that the block has in them is in the portion, or with `any` some of it; none: the
  * first above the last. */
 struct glk_stretch glk_portion_slots(const struct glk_map *map,
 	const struct glk_extent *e, const struct glk_portion *p, bool any);
@@ -181,7 +169,17 @@ int glk_portion_send(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 /* What of an elastic block may go, where no others have it, as the way says; nothing, where nothing is here. */
 int glk_portion_leave(struct glk_arena *arena, struct glk_extent *e,
 	const struct glk_part_way *way, const struct glk_portion *p);
-int glk_portion_have(struct glk_arena *arena, struct glk_extent *e,
+/* A live block that is cold. 0; -EAGAIN without a record: it is not any more; or as above. */
+int glk_spill_victim(struct glk_arena *arena, struct glk_extent *e);
+/* What is gone of a block comes, or of portions of it of which none lies in another; of a contiguous one all: -EALREADY
+ * with a record where nothing is. After an error some of it may be here. */
+int glk_fetch(
+	struct glk_arena *arena, struct glk_extent *e, const struct glk_part_way *way);
+int glk_fetch_portions(struct glk_arena *arena, struct glk_extent *e,
 	const struct glk_portion *portions, size_t count, const struct glk_part_way *way);
+/* Of an elastic block: contents of a stretch that is gone, all of it, are forgotten, and it is bare. 0, or -ENOMEM
+ * with nothing changed. */
+int glk_fetch_nothing(
+	struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s);
 
 #endif
