@@ -42,7 +42,7 @@ void glk_away_mark(struct glk_cache *cache, struct glk_extent *e, uint32_t strea
 int glk_away_start(struct glk_cache *cache);
 int glk_away_fini(struct glk_cache *cache);
 
-/* moving.c. Whether the block that holds an address is being moved. */
+/* Whether the block that holds an address is being moved. */
 bool glk_away_is_moving(const struct glk_cache *cache, uint64_t addr);
 /* A live block that begins at an address; NULL: there is none. Waits for others who move it. */
 struct glk_extent *glk_away_find(
@@ -77,7 +77,7 @@ int glk_asked(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream
 void glk_away_announce(struct glk_cache *cache, struct glk_moving *m);
 void glk_away_done(struct glk_cache *cache, struct glk_moving *m);
 
-/* moving.c. What concerns all blocks of a GPU is done by one at a time; others wait. The first takes the
+/* What concerns all blocks of a GPU is done by one at a time; others wait. The first takes the
  * lock of the GPU, the other gives it up. */
 void glk_turn_begin(struct glk_cache *cache);
 void glk_turn_end(struct glk_cache *cache);
@@ -87,7 +87,7 @@ int glk_away_release(struct glk_arena *arena);
 /* -EAGAIN with a record while the GPU is suspended, else 0. */
 int glk_suspended(const struct glk_cache *cache);
 
-/* away.c. A content of blocks that are claimed, 0 for none, goes to the host if another GPU has some of it.
+/* A content of blocks that are claimed, 0 for none, goes to the host if another GPU has some of it.
  * Gives the lock up meanwhile. As glk_move_home(). */
 int glk_away_home(struct glk_cache *cache, uint32_t run);
 /* Calls `fn` for each live block of an arena that is no small one, claimed, in the order of addresses,
