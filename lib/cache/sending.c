@@ -56,8 +56,20 @@ int glk_sending_may(const struct glk_arena *arena, const struct glk_extent *e)
 	return !err && glk_beside_placed(&arena->map, e) ? -EBUSY : err;
 }
 
-int glk_sending_send(struct glk_sending *s, struct glk_arena *arena, struct glk_extent *e,
-	bool drop, bool *ret_went)
+/* Pages go back to the driver, at 160 GB/s, while the contents of others are on the way, at 55 over one link and
+ * 140 over four: an event tells of each sixteenth, and in the end of each half of what is left, so that little is left
+ * to do behind the last copy. */
+static void note(struct glk_sending *s, struct glk_cache *cache, uint64_t bytes)
+{
+	s->left -= bytes < s->left ? bytes : s->left;
+	if (s->left > s->mark)
+		return;
+	s->mark = s->left - (s->left / 2 < s->step ? s->left / 2 : s->step);
+	glk_mover_mark(&cache->mover);
+}
+
+int glk_sending_send(
+	struct glk_sending *s, struct glk_arena *arena, struct glk_extent *e, bool drop)
 {
 	uint64_t bytes = glk_part_here(arena, e),
 		 placed = glk_beside_placed(&arena->map, e);
@@ -65,7 +77,6 @@ int glk_sending_send(struct glk_sending *s, struct glk_arena *arena, struct glk_
 	int err = glk_sending_may(arena, e);
 	bool stays = err == -EBUSY;
 
-	*ret_went = false;
 	if (err == -EALREADY)
 		return 0;
 	if (!err) {
@@ -81,24 +92,12 @@ int glk_sending_send(struct glk_sending *s, struct glk_arena *arena, struct glk_
 	}
 	if (err)
 		return err;
-	*ret_went = true;
 	s->did->moved += drop ? 0 : bytes;
 	s->did->moved_blocks += !drop;
 	s->did->dropped += drop ? bytes : 0;
 	s->did->dropped_blocks += drop;
+	note(s, arena->gpu, bytes);
 	return 0;
-}
-
-/* Pages go back to the driver, at 160 GB/s, while the contents of others are on the way, at 55 over one link and
- * 140 over four: an event tells of each sixteenth, and in the end of each half of what is left, so that little is left
- * to do behind the last copy. */
-void glk_sending_note(struct glk_sending *s, struct glk_cache *cache, uint64_t bytes)
-{
-	s->left -= bytes < s->left ? bytes : s->left;
-	if (s->left > s->mark)
-		return;
-	s->mark = s->left - (s->left / 2 < s->step ? s->left / 2 : s->step);
-	glk_mover_mark(&cache->mover);
 }
 
 int glk_sending_have(struct glk_arena *arena, struct glk_extent *e, uint32_t why,
@@ -140,11 +139,13 @@ static bool go_on(struct glk_cache *cache, bool came, struct idle *idle)
 	return idle->passes < IDLE_PASSES || now - idle->since < IDLE_MOST;
 }
 
-int glk_sending_all(struct glk_cache *cache, const uint64_t *left,
+int glk_sending_all(struct glk_cache *cache, const uint64_t *left, bool out,
 	int (*pass)(struct glk_cache *cache, void *arg), void *arg)
 {
+	struct glk_streams *streams = &cache->streams;
 	struct idle idle = {0};
-	int err = 0;
+	uint64_t carriers;
+	int err = 0, failed;
 
 	while (!err && *left) {
 		uint64_t before = *left;
@@ -155,5 +156,9 @@ int glk_sending_all(struct glk_cache *cache, const uint64_t *left,
 				"a block of GPU %d is in the hands of another call",
 				cache->device);
 	}
-	return err;
+	carriers = glk_stream_mask(glk_stream_enter(streams, cache->mover.back));
+	if (out)
+		carriers |= glk_stream_mask(glk_stream_enter(streams, cache->mover.out));
+	failed = glk_clock_sync(streams, carriers);
+	return err ? err : failed;
 }

@@ -27,24 +27,22 @@ static inline void glk_sending_begin(struct glk_sending *s, uint64_t bytes)
 /*
  * Under the lock, for a block that is claimed: it goes, without its contents if they are dropped. One that is away
  * is so already, and one stays that may not go, or that a function which is told of moves keeps, which is no error.
- * Whether it went. 0 or the error of glk_spill().
+ * 0 or the error of glk_spill().
  */
-int glk_sending_send(struct glk_sending *s, struct glk_arena *arena, struct glk_extent *e,
-	bool drop, bool *ret_went);
+int glk_sending_send(
+	struct glk_sending *s, struct glk_arena *arena, struct glk_extent *e, bool drop);
 /* Whether it may: as glk_spill_may(). */
 int glk_sending_may(const struct glk_arena *arena, const struct glk_extent *e);
 /* One that went comes back if that was why it went, and is counted. 0 or the error of glk_fetch(). */
 int glk_sending_have(struct glk_arena *arena, struct glk_extent *e, uint32_t why,
 	struct glake_suspended *did);
-/* So many bytes less are to go. */
-void glk_sending_note(struct glk_sending *s, struct glk_cache *cache, uint64_t bytes);
 
 /*
- * Under the lock, which is given up: passes over what is away and has to come back, until `left` is 0. 0, the error of
- * a pass, or -EBUSY after a second or two of passes in vain: somebody has what is left in his hands, as a
+ * Under the lock, which is given up: passes over what is away and has to come back, until `left` is 0; and then
+ * what came has, and what goes `out`. 0, the error of a pass or of the driver, or -EBUSY after a second or two of passes in vain: somebody has what is left in his hands, as a
  * thread that was cancelled in a call has for good.
  */
-int glk_sending_all(struct glk_cache *cache, const uint64_t *left,
+int glk_sending_all(struct glk_cache *cache, const uint64_t *left, bool out,
 	int (*pass)(struct glk_cache *cache, void *arg), void *arg);
 
 #endif

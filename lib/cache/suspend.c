@@ -69,19 +69,12 @@ static int count(struct glk_arena *arena, struct glk_extent *e, void *arg)
 /* What may not go stays where it is. */
 static int send(struct glk_arena *arena, struct glk_extent *e, void *arg)
 {
-	bool drop = glk_advice_is(arena, e, GLAKE_ADVICE_DISCARDABLE), went;
 	struct sending *s = arg;
-	uint64_t bytes;
-	int err;
 
-	if (lies_there(s, arena, e))
-		return 0;
-	bytes = glk_part_here(arena, e);
-	err = glk_sending_send(&s->all, arena, e, drop, &went);
-	if (err || !went)
-		return err;
-	glk_sending_note(&s->all, arena->gpu, bytes);
-	return 0;
+	return lies_there(s, arena, e)
+		? 0
+		: glk_sending_send(&s->all, arena, e,
+			  glk_advice_is(arena, e, GLAKE_ADVICE_DISCARDABLE));
 }
 
 int glk_away_release(struct glk_arena *arena)
@@ -179,19 +172,11 @@ static int send_all(struct glk_cache *cache, bool in_place, struct glake_suspend
 	return err ? err : failed;
 }
 
-/* What is in place could stay there, which who asked for all on the GPU is told. */
-static int has_no_room(int err)
-{
-	struct glake_error why = glk_thread_current->error;
-
-	return glk_error(err, (enum glake_error_class)why.error_class,
-		"glake_resume_lazy would leave blocks on the host: %s", why.text);
-}
-
 /* From the host in place. */
 static int bring(struct glk_cache *cache, struct glake_suspended *did)
 {
 	uint64_t bytes = cache->returned, blocks = cache->returned_blocks;
+	struct glake_error why;
 	int err;
 
 	/* it may have been used where it is */
@@ -205,7 +190,12 @@ static int bring(struct glk_cache *cache, struct glake_suspended *did)
 	glk_plan_open(cache);
 	did->moved += cache->returned - bytes;
 	did->moved_blocks += cache->returned_blocks - blocks;
-	return err == -ENOMEM ? has_no_room(err) : err;
+	if (err != -ENOMEM)
+		return err;
+	/* what is in place could stay there */
+	why = glk_thread_current->error;
+	return glk_error(err, (enum glake_error_class)why.error_class,
+		"glake_resume_lazy would leave blocks on the host: %s", why.text);
 }
 
 static int have_pass(struct glk_cache *cache, void *did)
@@ -213,16 +203,6 @@ static int have_pass(struct glk_cache *cache, void *did)
 	int err = glk_away_everywhere(cache, have, did);
 
 	return err ? err : glk_tags_have_small(cache, did);
-}
-
-/* Until none is left: one may be in the hands of a free that fails. */
-static int have_all(struct glk_cache *cache, struct glake_suspended *did)
-{
-	int err = glk_sending_all(cache, &cache->suspended_blocks, have_pass, did);
-	int failed = glk_clock_sync(&cache->streams,
-		glk_stream_mask(glk_stream_enter(&cache->streams, cache->mover.back)));
-
-	return err ? err : failed;
 }
 
 static int suspend(struct glk_cache *cache, bool in_place, struct glake_suspended *ret)
@@ -276,7 +256,8 @@ static int resume(struct glk_cache *cache, bool lazy, struct glake_suspended *re
 			  cache->device);
 	/* first what cannot lie elsewhere: what is on the host in place may stay there for good */
 	if (!err)
-		err = have_all(cache, &did);
+		err = glk_sending_all(
+			cache, &cache->suspended_blocks, false, have_pass, &did);
 	if (!err && !lazy && (cache->in_place || cache->arena.map.hosted))
 		err = bring(cache, &did);
 	if (!err) {

@@ -40,21 +40,18 @@ static int move_pass(struct glk_cache *cache, void *arg)
 
 int glk_cache_vacate(struct glk_cache *cache)
 {
-	int err, failed;
+	int err;
 
 	/* pairs with: the release in glk_away_start */
 	if (!glk_load_acquire(&cache->moves))
 		return 0;
 	glk_turn_begin(cache);
 	/* one that is in the hands of another call is looked for again */
-	err = glk_sending_all(cache, &cache->mover.store.lent_used, move_pass, NULL);
-	failed = glk_clock_sync(&cache->streams,
-		glk_stream_mask(glk_stream_enter(&cache->streams, cache->mover.out)) |
-			glk_stream_mask(
-				glk_stream_enter(&cache->streams, cache->mover.back)));
+	err = glk_sending_all(
+		cache, &cache->mover.store.lent_used, true, move_pass, NULL);
 	glk_mover_give(&cache->mover);
 	glk_turn_end(cache);
-	return err ? err : failed;
+	return err;
 }
 
 void glk_cache_lend(struct glk_cache *cache, bool on)

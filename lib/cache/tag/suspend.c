@@ -24,19 +24,11 @@ struct sending {
 static int send(struct glk_arena *arena, struct glk_extent *e, void *arg)
 {
 	struct sending *s = arg;
-	bool drop = s->drop || glk_advice_is(arena, e, GLAKE_ADVICE_DISCARDABLE), went;
-	uint64_t bytes;
-	int err;
 
 	if (glk_beside_placed(&arena->map, e))
 		return 0;
-	bytes = glk_part_here(arena, e);
-	err = glk_sending_send(&s->all, arena, e, drop, &went);
-	if (err || !went)
-		return err;
-	if (!drop)
-		glk_sending_note(&s->all, arena->gpu, bytes);
-	return 0;
+	return glk_sending_send(&s->all, arena, e,
+		s->drop || glk_advice_is(arena, e, GLAKE_ADVICE_DISCARDABLE));
 }
 
 /* Blocks that lie on the host in place, in part too. */
@@ -147,17 +139,8 @@ static int have_all(
 	struct glk_cache *cache, struct glk_arena *arena, struct glake_suspended *did)
 {
 	struct coming c = {arena, did};
-	int err = glk_sending_all(cache, &arena->suspended_blocks, have_pass, &c);
-	int failed = glk_clock_sync(&cache->streams,
-		glk_stream_mask(glk_stream_enter(&cache->streams, cache->mover.back)));
 
-	return err ? err : failed;
-}
-
-static int not_suspended(const struct glk_cache *cache)
-{
-	return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "the tag is not suspended on GPU %d",
-		cache->device);
+	return glk_sending_all(cache, &arena->suspended_blocks, false, have_pass, &c);
 }
 
 int glk_cache_tag_resume(
@@ -169,9 +152,10 @@ int glk_cache_tag_resume(
 
 	glk_turn_begin(cache);
 	tag = glk_tag_find(cache, id);
-	err = !tag		   ? -ESTALE
-		: !tag->arena.shut ? not_suspended(cache)
-				   : glk_suspended(cache);
+	err = tag ? glk_suspended(cache) : -ESTALE;
+	if (tag && !tag->arena.shut)
+		err = glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"the tag is not suspended on GPU %d", cache->device);
 	if (!err && tag->arena.map.pool)
 		err = have_all(cache, &tag->arena, &did);
 	if (!err) {
