@@ -4,9 +4,9 @@
 
 #include "base/error.h"
 #include "base/thread.h"
+#include "cache/outcome.h"
 #include "cache/part.h"
 #include "cache/plan.h"
-#include "cache/prefetch.h"
 
 #include <errno.h>
 #include <string.h>

@@ -5,11 +5,14 @@
 #include "base/conf.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "cache/hint.h"
 #include "cache/plan.h"
-#include "cache/prefetch.h"
 
 #include <errno.h>
 #include <string.h>
+
+/* ns between two looks while hints wait. */
+#define LOOK 1000000
 
 static bool may_grow(struct glk_ahead *a)
 {
@@ -152,8 +155,8 @@ static void sleep_on(struct glk_ahead *a)
 {
 	a->asleep = true;
 	while (a->asleep && !a->stop) {
-		if (glk_prefetch_waits(a->cache)) {
-			glk_lock_wait_for(&a->cache->lock, &a->wake, GLK_PREFETCH_LOOK);
+		if (a->cache->hints && a->cache->hints->queued) {
+			glk_lock_wait_for(&a->cache->lock, &a->wake, LOOK);
 			break;
 		}
 		glk_lock_wait(&a->cache->lock, &a->wake);

@@ -13,7 +13,7 @@
  *		addresses any more wakes it no more
  * Cost		held memory stays below what live blocks and bins touch, at its highest, plus
  *		pool.ahead: no page is made while that much lies idle
- * Prefetches	what hints ask for (prefetch.h), while no page is to be made
+ * Prefetches	what hints ask for (prefetch.c), while no page is to be made
  * Limits	the last pool.ahead bytes of the budget, or of the GPU, are never taken. When
  *		the driver has no memory, nothing is made until what is held has changed; any
  *		other error ends the thread, and the GPU goes on without

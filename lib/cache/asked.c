@@ -3,9 +3,9 @@
 #include "base/error.h"
 #include "cache/advice.h"
 #include "cache/exchange.h"
+#include "cache/outcome.h"
 #include "cache/part.h"
 #include "cache/plan.h"
-#include "cache/prefetch.h"
 #include "cache/told.h"
 
 #include <errno.h>

@@ -99,7 +99,7 @@ struct glk_cache {
 	/* Slots that may be stranded before places are chosen so that fewer are: see straight.h. */
 	uint64_t stranded_most;
 	uint64_t ended; /* of the streams' count of ends, those whose rows were ended */
-	struct glk_hints *hints;    /* poked; NULL: there never was one, see prefetch.h */
+	struct glk_hints *hints;    /* poked; NULL: there never was one, see outcome.h */
 	struct glk_ahead *ahead;    /* NULL: no thread makes pages ahead */
 	glk_atomic(bool) suspended; /* no request is served */
 	struct {
@@ -489,13 +489,13 @@ int glk_beside_serve(struct glk_arena *arena, const struct glk_request *request,
 /* Whether another GPU lends memory, as the configuration has it, to requests for which there is no room, and to
  * contents that go away. */
 void glk_beside_lend(struct glk_cache *cache, bool place, bool away);
-/* placed.c, likewise. Gives so many bytes of the host back that nobody uses; whether there were any. Gives the lock up
- * meanwhile. */
-bool glk_beside_release(void *cache, uint64_t bytes);
-/* The part of what a block has in place that another GPU has lent. */
+/* placed.c, likewise. The part of what a block has in place that another GPU has lent. */
 uint64_t glk_beside_lent(const struct glk_map *map, const struct glk_extent *e);
 /* Bytes of a block that lie in memory of the host, in place. */
 uint64_t glk_beside_placed(const struct glk_map *map, const struct glk_extent *e);
+/* reserve.c, likewise. Gives so many bytes of the host back that nobody uses; whether there were any. Gives the lock up
+ * meanwhile. */
+bool glk_beside_release(void *cache, uint64_t bytes);
 /* Idle pages of the host that lie among the addresses of the GPU's own blocks and of those with a tag, where no
  * new one finds a place, go to their list, all that may. Gives the lock up meanwhile. */
 void glk_beside_leave(struct glk_cache *cache);
@@ -658,7 +658,11 @@ int glk_cache_hear(struct glk_cache *cache, uint32_t entry, glake_move_fn fn, vo
 /* ladder.c: the function that makes room; NULL: none, and the one before is not running any more. */
 void glk_cache_shortage(struct glk_cache *cache, glake_shortage_fn fn, void *user);
 
-/* prefetch.c. As glake_prefetch(); *t is the ticket, whose number is set; NULL: none is wanted. */
+/* prefetch.c, under the lock: carries a hint out, or drops it, inside of glk_plan_enter(); false: none can be now. Gives
+ * the lock up meanwhile. And with the GPU. */
+bool glk_prefetch_carry(struct glk_cache *cache);
+void glk_prefetch_fini(struct glk_cache *cache);
+/* As glake_prefetch(); *t is the ticket, whose number is set; NULL: none is wanted. */
 int glk_cache_prefetch(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
 	int64_t deadline, int priority, struct glk_ticket *t);
 /* As glake_ticket_cancel(). */

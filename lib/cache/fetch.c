@@ -8,9 +8,9 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "cache/arena/request.h"
+#include "cache/outcome.h"
 #include "cache/part.h"
 #include "cache/plan.h"
-#include "cache/prefetch.h"
 #include "cache/seal.h"
 #include "cache/told.h"
 

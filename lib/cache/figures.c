@@ -2,7 +2,7 @@
 /* Gathers the figures of one GPU under its lock, so that they agree with each other. */
 #include "cache/graph/graph.h"
 #include "cache/managed/managed.h"
-#include "cache/prefetch.h"
+#include "cache/outcome.h"
 #include "cache/tag/tag.h"
 
 #include <string.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What becomes of hints: their blocks have come, early or late, or go, are fetched or freed before. See prefetch.h. */
+/* What becomes of hints: see outcome.h. */
+#include "cache/outcome.h"
+
 #include "base/error.h"
 #include "cache/marks.h"
-#include "cache/prefetch.h"
 
 #include <errno.h>
 

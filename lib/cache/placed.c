@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What blocks have on the host, and of that with another GPU; and what lies idle there goes. */
-#include "cache/arena/request.h"
-#include "cache/plan.h"
-#include "cache/reserve.h"
+/* What blocks have on the host in place, and of that with another GPU. */
+#include "cache/cache.h"
 
 static uint64_t sum(const struct glk_map *map, const struct glk_extent *e, bool lent)
 {
@@ -42,43 +40,4 @@ void glk_beside_count(struct glk_arena *arena, const struct glk_extent *e, bool 
 	gpu->placed += more ? bytes : -bytes;
 	if (gpu->most_placed < gpu->placed)
 		gpu->most_placed = gpu->placed;
-}
-
-static enum glk_idle_answer leave_one(struct glk_map *map, uint32_t id, void *arg)
-{
-	const struct glk_page *page = glk_map_page(map, id);
-	struct glk_cache *cache = arg;
-	struct glk_limbo limbo = GLK_LIMBO(&cache->streams);
-	uint32_t slot = page->first_alias;
-	bool leaves = false;
-
-	for (unsigned left = page->aliases; left; left--) {
-		leaves |= glk_slot_map(map, slot) != &cache->beside.map;
-		slot = map->alias[slot];
-	}
-	if (leaves)
-		glk_limbo_strip(&limbo, map, id);
-	return GLK_IDLE_NEXT;
-}
-
-bool glk_beside_release(void *arg, uint64_t bytes)
-{
-	struct glk_cache *cache = arg;
-	uint64_t given;
-
-	if (!cache->host || !glk_arena_idle(&cache->arena, cache->host))
-		return false;
-	glk_reserve_yield(cache);
-	glk_event_poll(&cache->streams);
-	glk_plan_begin(cache);
-	given = glk_trim_release(&cache->arena, cache->host, bytes, UINT32_MAX, NULL);
-	glk_plan_end(cache);
-	return given > 0;
-}
-
-void glk_beside_leave(struct glk_cache *cache)
-{
-	struct glk_idle_walk walk = {.of = GLK_OF_HOST, .groups = UINT32_MAX};
-
-	glk_idle_each(&cache->arena.map, &walk, leave_one, cache);
 }

@@ -1,6 +1,19 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Hints are carried out: see prefetch.h. */
-#include "cache/prefetch.h"
+/*
+ * Blocks that are away are brought back before the program asks for them, as it hinted.
+ *
+ * When	at the hint, and at later calls about contents beyond the GPU, as far as the link and the
+ *		memory allow then; with the key pool.ahead by its thread alone, also between calls
+ * Link	copies of up to tier.prefetch_window bytes are queued at a time, so that a hint that
+ *		comes later and is wanted sooner is not behind all others
+ * Memory	that nobody uses, while tier.prefetch_spare bytes stay besides. A block that came and was
+ *		not asked for yet is a cold one (advice.c): it goes away again before a request is
+ *		refused
+ * Judged	a copy is early or late by its deadline; without one, by when the program asks for the
+ *		block. One that is begun after its deadline, whose block is freed, sent away or
+ *		fetched before, is useless
+ */
+#include "cache/outcome.h"
 
 #include "base/conf.h"
 #include "base/error.h"
@@ -217,7 +230,7 @@ static int is_here(uint64_t addr)
 		"the block at 0x%" PRIx64 " is here, or about to be", addr);
 }
 
-int glk_prefetch_add(const struct glk_arena *arena, const struct glk_extent *e,
+static int add(const struct glk_arena *arena, const struct glk_extent *e,
 	const struct glk_hint *wish, struct glk_ticket *t)
 {
 	struct glk_cache *cache = arena->gpu;
@@ -279,7 +292,7 @@ int glk_cache_prefetch(struct glk_cache *cache, uint64_t addr, struct CUstream_s
 		range = glk_cache_range(cache, addr);
 		e = range ? glk_lookup_hold(range, addr) : NULL;
 		if (e) {
-			err = glk_prefetch_add(glk_arena_of(range), e, &wish, t);
+			err = add(glk_arena_of(range), e, &wish, t);
 			glk_word_let_go(&e->word);
 		}
 		glk_unlock(&cache->lock);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Memory of the host is made ready: see reserve.h. */
+/* Memory of the host is made ready: see reserve.h; and what lies idle of it goes. */
 #include "cache/reserve.h"
 
 #include "base/conf.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "cache/exchange.h"
+#include "cache/arena/request.h"
+#include "cache/away.h"
+#include "cache/plan.h"
 
 #include <errno.h>
 
@@ -132,4 +134,43 @@ void glk_reserve_stop(struct glk_cache *cache)
 	pthread_join(reserve->thread, NULL);
 	cache->reserve = NULL;
 	glk_region_free(reserve, sizeof(*reserve));
+}
+
+static enum glk_idle_answer leave_one(struct glk_map *map, uint32_t id, void *arg)
+{
+	const struct glk_page *page = glk_map_page(map, id);
+	struct glk_cache *cache = arg;
+	struct glk_limbo limbo = GLK_LIMBO(&cache->streams);
+	uint32_t slot = page->first_alias;
+	bool leaves = false;
+
+	for (unsigned left = page->aliases; left; left--) {
+		leaves |= glk_slot_map(map, slot) != &cache->beside.map;
+		slot = map->alias[slot];
+	}
+	if (leaves)
+		glk_limbo_strip(&limbo, map, id);
+	return GLK_IDLE_NEXT;
+}
+
+bool glk_beside_release(void *arg, uint64_t bytes)
+{
+	struct glk_cache *cache = arg;
+	uint64_t given;
+
+	if (!cache->host || !glk_arena_idle(&cache->arena, cache->host))
+		return false;
+	glk_reserve_yield(cache);
+	glk_event_poll(&cache->streams);
+	glk_plan_begin(cache);
+	given = glk_trim_release(&cache->arena, cache->host, bytes, UINT32_MAX, NULL);
+	glk_plan_end(cache);
+	return given > 0;
+}
+
+void glk_beside_leave(struct glk_cache *cache)
+{
+	struct glk_idle_walk walk = {.of = GLK_OF_HOST, .groups = UINT32_MAX};
+
+	glk_idle_each(&cache->arena.map, &walk, leave_one, cache);
 }

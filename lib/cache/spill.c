@@ -5,9 +5,9 @@
  */
 #include "base/error.h"
 #include "cache/advice.h"
+#include "cache/outcome.h"
 #include "cache/part.h"
 #include "cache/plan.h"
-#include "cache/prefetch.h"
 #include "cache/seal.h"
 #include "cache/told.h"
 

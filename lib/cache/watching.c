@@ -6,7 +6,7 @@
  */
 #include "base/error.h"
 #include "cache/away.h"
-#include "cache/prefetch.h"
+#include "cache/outcome.h"
 #include "cache/ticket.h"
 
 #include <errno.h>

@@ -23,7 +23,7 @@
 #include "cache/bin/hit.h"
 #include "cache/graph/graph.h"
 #include "cache/plan.h"
-#include "cache/prefetch.h"
+#include "cache/outcome.h"
 #include "map/map.h"
 
 #include <assert.h>

@@ -1,41 +1,18 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#ifndef GLK_CACHE_PREFETCH_H
-#define GLK_CACHE_PREFETCH_H
+#ifndef GLK_CACHE_OUTCOME_H
+#define GLK_CACHE_OUTCOME_H
 
 /*
- * Blocks that are away are brought back before the program asks for them, as it hinted.
- *
- * When	at the hint, and at later calls about contents beyond the GPU, as far as the link and the
- *		memory allow then; with the key pool.ahead by its thread alone, also between calls
- * Link	copies of up to tier.prefetch_window bytes are queued at a time, so that a hint that
- *		comes later and is wanted sooner is not behind all others
- * Memory	that nobody uses, while tier.prefetch_spare bytes stay besides. A block that came and was
- *		not asked for yet is a cold one (advice.c): it goes away again before a request is
- *		refused
- * Judged	a copy is early or late by its deadline; without one, by when the program asks for the
- *		block. One that is begun after its deadline, whose block is freed, sent away or
- *		fetched before, is useless
+ * What becomes of hints (hint.h), which prefetch.c carries out: their blocks have come, early or late, or go, are
+ * fetched or freed before. All under the lock of the GPU.
  */
 #include "cache/cache.h"
 #include "cache/hint.h"
 
-/* ns between two looks of the thread while hints wait. */
-#define GLK_PREFETCH_LOOK 1000000
 /* Copies whose end is seen while nobody else has the lock: of those behind them it is seen the next time. */
 #define GLK_PREFETCH_LANDS 128
 
-/* ---- Under the lock of the GPU. ---- */
-
-/* Whether hints wait. */
-static inline bool glk_prefetch_waits(const struct glk_cache *cache)
-{
-	return cache->hints && cache->hints->queued;
-}
-
-/* Carries out one, or drops it, inside of glk_plan_enter(); false: none can be now. Gives the lock up
- * meanwhile. */
-bool glk_prefetch_carry(struct glk_cache *cache);
-/* outcome.c. Its ticket is told, if there is one; and one that waits ends, with an error. */
+/* Its ticket is told, if there is one; and one that waits ends, with an error. */
 void glk_prefetch_tell(const struct glk_hint *h, int state, int error);
 void glk_prefetch_end(struct glk_hints *hints, struct glk_hint *h, int error);
 /* Sees which copies have finished. */
@@ -56,13 +33,8 @@ bool glk_prefetch_meet(
 bool glk_prefetch_cold(struct glk_cache *cache, const struct glk_extent *e);
 /* The program has said what it is. */
 void glk_prefetch_advised(struct glk_cache *cache, const struct glk_extent *e);
-/* A hint, for a block that is held. 0; as glake_prefetch(). */
-int glk_prefetch_add(const struct glk_arena *arena, const struct glk_extent *e,
-	const struct glk_hint *wish, struct glk_ticket *t);
 /* A block was freed, or sent away. */
 void glk_prefetch_drop(struct glk_cache *cache, uint64_t addr);
-/* With the GPU. */
-void glk_prefetch_fini(struct glk_cache *cache);
 
 static inline void glk_prefetch_gone(struct glk_cache *cache, const struct glk_extent *e)
 {
