@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Blocks, and ranges of them, that the program itself sends away and has back: see away.h, part.h. */
+#include "cache/asked.h"
+
 #include "base/error.h"
 #include "cache/advice.h"
 #include "cache/exchange.h"
+#include "cache/fetch.h"
 #include "cache/outcome.h"
 #include "cache/part.h"
 #include "cache/plan.h"

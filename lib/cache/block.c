@@ -8,6 +8,7 @@
 #include "cache/outcome.h"
 #include "cache/part.h"
 #include "cache/sampled.h"
+#include "cache/sealed.h"
 #include "cache/straight.h"
 #include "cache/tag/tag.h"
 

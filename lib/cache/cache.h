@@ -670,6 +670,12 @@ int glk_cache_prefetch_cancel(struct glk_cache *cache, const struct glk_ticket *
 /* Carries out what can be; without the lock, and keeps the record of the thread. */
 void glk_prefetch_pump(struct glk_cache *cache);
 
+/* watching.c: how far it is, by asking the GPU; *t is what it was and what it is then. 0 or the driver's
+ * error. */
+int glk_cache_ticket_look(struct glk_cache *cache, struct glk_ticket *t);
+/* As glake_ticket_wait(). */
+int glk_cache_ticket_wait(struct glk_cache *cache, struct glk_ticket *t, int64_t ns);
+
 /* survey.c: takes the lock for a bounded number of steps at a time. */
 void glk_cache_survey(struct glk_cache *cache, struct glk_survey *ret_survey);
 

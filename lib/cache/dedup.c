@@ -19,9 +19,11 @@
  */
 #include "base/error.h"
 #include "base/thread.h"
+#include "cache/asked.h"
 #include "cache/away.h"
 #include "cache/plan.h"
 #include "cache/seal.h"
+#include "cache/sealed.h"
 #include "cache/tag/tag.h"
 
 #include <errno.h>

@@ -14,9 +14,12 @@
 #include "base/thread.h"
 #include "cache/advice.h"
 #include "cache/arena/request.h"
+#include "cache/asked.h"
 #include "cache/bin/hit.h"
+#include "cache/fetch.h"
 #include "cache/plan.h"
 #include "cache/seal.h"
+#include "cache/sealed.h"
 #include "cache/tag/tag.h"
 
 #include <errno.h>

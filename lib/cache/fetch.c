@@ -4,6 +4,8 @@
  * own measure, whatever pieces it went in. A mapping waits for the copies to the GPU that were queued before it, so
  * stretches are mapped first, many of them, and then their copies are queued.
  */
+#include "cache/fetch.h"
+
 #include "base/error.h"
 #include "base/log.h"
 #include "base/thread.h"
@@ -12,6 +14,7 @@
 #include "cache/part.h"
 #include "cache/plan.h"
 #include "cache/seal.h"
+#include "cache/sealed.h"
 #include "cache/told.h"
 
 #include <errno.h>

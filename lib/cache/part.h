@@ -124,8 +124,6 @@ static inline uint64_t glk_part_may_go(
 			      : here;
 }
 
-/* elastic.c: the books of one that is freed, of which other ranges keep so many bytes. */
-void glk_elastic_end(struct glk_arena *arena, const struct glk_extent *e, uint64_t stay);
 /* What another GPU has of it goes to the host, piece by piece. As glk_away_home(). */
 int glk_part_home(struct glk_arena *arena, struct glk_extent *e);
 /* A free of one that is told by pieces, behind a use: it stands on nothing any more, and other ranges keep so many bytes
@@ -137,7 +135,7 @@ void glk_part_drop(struct glk_arena *arena, struct glk_extent *e);
 /* Of pieces in a stretch that have none the hashes are kept, where contents are verified. Gives the lock up. */
 void glk_part_hash(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch in);
 
-/* ---- spill.c, fetch.c: under the lock, which is given up meanwhile, of a block that is claimed. ---- */
+/* ---- spill.c, and fetch.h: under the lock, which is given up meanwhile, of a block that is claimed. ---- */
 
 struct glk_part_way {
 	uint32_t on;  /* stream that orders the call; 0: none */
@@ -171,15 +169,5 @@ int glk_portion_leave(struct glk_arena *arena, struct glk_extent *e,
 	const struct glk_part_way *way, const struct glk_portion *p);
 /* A live block that is cold. 0; -EAGAIN without a record: it is not any more; or as above. */
 int glk_spill_victim(struct glk_arena *arena, struct glk_extent *e);
-/* What is gone of a block comes, or of portions of it of which none lies in another; of a contiguous one all: -EALREADY
- * with a record where nothing is. After an error some of it may be here. */
-int glk_fetch(
-	struct glk_arena *arena, struct glk_extent *e, const struct glk_part_way *way);
-int glk_fetch_portions(struct glk_arena *arena, struct glk_extent *e,
-	const struct glk_portion *portions, size_t count, const struct glk_part_way *way);
-/* Of an elastic block: contents of a stretch that is gone, all of it, are forgotten, and it is bare. 0, or -ENOMEM
- * with nothing changed. */
-int glk_fetch_nothing(
-	struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s);
 
 #endif

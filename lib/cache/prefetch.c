@@ -21,6 +21,7 @@
 #include "base/thread.h"
 #include "cache/advice.h"
 #include "cache/ahead.h"
+#include "cache/fetch.h"
 #include "cache/marks.h"
 #include "cache/part.h"
 #include "cache/plan.h"

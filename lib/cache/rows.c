@@ -8,6 +8,7 @@
  * Cost		a step for each piece of the range, and one for each part
  */
 #include "base/error.h"
+#include "cache/asked.h"
 #include "cache/part.h"
 #include "cache/plan.h"
 #include "cache/seal.h"

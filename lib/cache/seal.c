@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "base/thread.h"
-#include "cache/arena/request.h"
 #include "cache/plan.h"
 
 #include <errno.h>

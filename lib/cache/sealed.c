@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* A block stands on sealed pages, which others may stand on: see seal.h. */
+#include "cache/sealed.h"
+
 #include "cache/arena/request.h"
 #include "cache/plan.h"
 #include "cache/seal.h"

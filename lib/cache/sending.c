@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "cache/fetch.h"
 #include "cache/told.h"
 
 #include <errno.h>

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Ranges of an elastic block have the pages of other ranges of it: see seal.h. */
 #include "base/error.h"
+#include "cache/asked.h"
 #include "cache/plan.h"
 #include "cache/seal.h"
+#include "cache/sealed.h"
 
 #include <errno.h>
 #include <inttypes.h>

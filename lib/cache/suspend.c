@@ -9,6 +9,7 @@
 #include "base/probe.h"
 #include "base/thread.h"
 #include "cache/advice.h"
+#include "cache/asked.h"
 #include "cache/bin/quick.h"
 #include "cache/exchange.h"
 #include "cache/graph/graph.h"

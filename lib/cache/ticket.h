@@ -22,8 +22,6 @@
 #define GLK_TICKET_BITS 16
 #define GLK_TICKETS	(1u << GLK_TICKET_BITS)
 
-struct glk_cache;
-
 /* What is known of one movement when it was queued. */
 struct glk_told {
 	uint64_t bytes;
@@ -62,11 +60,5 @@ static inline bool glk_ticket_has_ended(const struct glk_ticket *t)
 void glk_ticket_end(uint64_t number, int state, int error);
 /* A prefetch has been queued at the driver. */
 void glk_ticket_begin(uint64_t number, const struct glk_told *told);
-
-/* watching.c: how far it is, by asking the GPU; *t is what it was and what it is then. 0 or the driver's
- * error. */
-int glk_cache_ticket_look(struct glk_cache *cache, struct glk_ticket *t);
-/* As glake_ticket_wait(). */
-int glk_cache_ticket_wait(struct glk_cache *cache, struct glk_ticket *t, int64_t ns);
 
 #endif

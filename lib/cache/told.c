@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/thread.h"
 #include "cache/plan.h"
-#include "cache/tag/tag.h"
 
 #include <errno.h>
 
@@ -47,14 +46,16 @@ static bool was_there(const struct glk_hearer *h, const struct glk_telling *t)
 static struct glake_move move_of(const struct glk_arena *arena,
 	const struct glk_extent *e, enum glake_move_way way)
 {
+	struct glake_block block = {0};
+
+	if (arena->ops->kind == GLAKE_ARENA_TAG)
+		arena->ops->describe(arena, &block);
 	return (struct glake_move){.sz = sizeof(struct glake_move),
 		.device = arena->gpu->device,
 		.way = (int)way,
 		.ptr = (void *)(uintptr_t)glk_load_relaxed(&e->addr),
 		.size = glk_extent_asked(e),
-		.tag = arena->ops->kind == GLAKE_ARENA_TAG
-			? glk_load_relaxed(&glk_tag_of(arena)->id)
-			: 0};
+		.tag = block.tag};
 }
 
 /* The first so many entries. */

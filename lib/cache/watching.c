@@ -5,6 +5,7 @@
  * often the longer it has waited, since the driver knows none.
  */
 #include "base/error.h"
+#include "cache/asked.h"
 #include "cache/away.h"
 #include "cache/outcome.h"
 #include "cache/ticket.h"

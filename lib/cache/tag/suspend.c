@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/probe.h"
 #include "cache/advice.h"
+#include "cache/asked.h"
 #include "cache/plan.h"
 #include "cache/sending.h"
 #include "cache/tag/tag.h"
