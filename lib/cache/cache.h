@@ -223,8 +223,6 @@ struct glk_cache {
 	struct glk_times times[GLK_TIMED_COUNT];
 	uint64_t
 		rights_left; /* GPUs that have some on its pages and should not, a bit each: see peer.c */
-	/* Points that pass until they are asked for again, and how often they were in vain. */
-	uint32_t rights_rest, rights_refused;
 	struct glk_hostpool hostpool;		  /* has a lock of its own */
 	struct glk_helper *helpers;		  /* threads of those above, see below */
 	glk_atomic(struct glk_sampled *) sampled; /* NULL: no block was */
@@ -699,11 +697,9 @@ int glk_refusal_text(struct glk_cache *cache, int form, char *buffer, size_t *re
 
 /* peer.c: as glake_peer_access(). */
 int glk_cache_peer(struct glk_cache *cache, int peer, bool on);
-/* Under the lock: some GPUs keep rights on pages that they should not have, a bit each. Whether they are to lose
- * them at this point, at which they could: one that is asked for in vain is so ever less often. And in closed plans:
- * they do, as far as the driver takes them. */
+/* Under the lock: some GPUs keep rights on pages that they should not have, a bit each (cache->rights_left); and in
+ * closed plans: they lose them, as far as the driver takes them. */
 void glk_peer_stays(struct glk_cache *cache, uint64_t gpus);
-bool glk_peer_is_due(struct glk_cache *cache);
 void glk_peer_settle(struct glk_cache *cache);
 
 /* trim.c: as glake_trim(). */

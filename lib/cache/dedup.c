@@ -129,15 +129,13 @@ static int look_at(struct glk_arena *arena, struct glk_extent *e, void *arg)
 
 static int refuse(const struct glk_arena *arena, const struct glk_extent *e)
 {
-	uint64_t addr = glk_load_relaxed(&e->addr);
+	int err = glk_part_check_elastic(arena, e);
 
-	if (!glk_part_is_elastic(arena->gpu, e))
-		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
-			"the block at 0x%" PRIx64 " is not elastic", addr);
-	if (glk_part_is_out(arena, e))
-		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
-			"other processes have pages of the block at 0x%" PRIx64, addr);
-	return 0;
+	if (!err && glk_part_is_out(arena, e))
+		err = glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			"other processes have pages of the block at 0x%" PRIx64,
+			glk_load_relaxed(&e->addr));
+	return err;
 }
 
 static int begin(struct glk_arena *arena, struct glk_extent *e, uint32_t on,

@@ -462,20 +462,14 @@ static int come_somehow(struct change *c, uint64_t bytes)
 	return err;
 }
 
-static int is_not_elastic(const struct glk_extent *e)
-{
-	return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
-		"the block at 0x%" PRIx64 " is not elastic", glk_load_relaxed(&e->addr));
-}
-
 /* All ranges lie in the block, which is elastic. */
 static int check(const struct change *c)
 {
 	uint64_t asked = glk_extent_asked(c->e);
 
-	if (!glk_part_is_elastic(c->arena->gpu, c->e))
-		return is_not_elastic(c->e);
-	for (size_t i = 0; i < c->count; i++) {
+	int err = glk_part_check_elastic(c->arena, c->e);
+
+	for (size_t i = 0; i < c->count && !err; i++) {
 		const struct glk_portion *p = &c->portions[i];
 
 		if (!p->bytes)
@@ -487,7 +481,7 @@ static int check(const struct change *c)
 				" reach past an elastic block of %" PRIu64 " bytes",
 				p->bytes, p->offset, asked);
 	}
-	return 0;
+	return err;
 }
 
 /* Bytes that the tag of the block may have more. */
@@ -747,11 +741,9 @@ static int pin_portion(struct glk_arena *arena, struct glk_extent *e, uint32_t o
 	int err;
 
 	(void)on;
-	err = glk_part_is_elastic(arena->gpu, e)
-		? glk_portion_check(e, r->portion)
-		: glk_error(-EINVAL, GLAKE_ERROR_INVAL,
-			  "the block at 0x%" PRIx64 " is not elastic",
-			  glk_load_relaxed(&e->addr));
+	err = glk_part_check_elastic(arena, e);
+	if (!err)
+		err = glk_portion_check(e, r->portion);
 	if (err)
 		return err;
 	s = glk_portion_slots(&arena->map, e, r->portion, true);
@@ -879,17 +871,24 @@ int glk_cache_commit(struct glk_cache *cache, uint64_t addr,
 	return err;
 }
 
+static int go(struct glk_cache *cache, uint64_t addr, struct change *c,
+	struct CUstream_st *stream, uint64_t *ret_bytes, uint64_t *ret_freed)
+{
+	const struct glk_asking how = {.fn = decommit, .arg = c};
+	int err = glk_asked(cache, addr, stream, &how);
+
+	*ret_bytes = c->bytes;
+	*ret_freed = c->freed;
+	return err;
+}
+
 int glk_elastic_decommit(struct glk_cache *cache, uint64_t addr,
 	struct glk_portion *portions, size_t count, struct CUstream_st *stream,
 	uint64_t *ret_bytes, uint64_t *ret_freed)
 {
 	struct change c = {.portions = portions, .went = portions, .count = count};
-	struct glk_asking how = {.fn = decommit, .arg = &c};
-	int err = glk_asked(cache, addr, stream, &how);
 
-	*ret_bytes = c.bytes;
-	*ret_freed = c.freed;
-	return err;
+	return go(cache, addr, &c, stream, ret_bytes, ret_freed);
 }
 
 int glk_cache_decommit(struct glk_cache *cache, uint64_t addr,
@@ -897,9 +896,7 @@ int glk_cache_decommit(struct glk_cache *cache, uint64_t addr,
 	uint64_t *ret_bytes)
 {
 	struct change c = {.portions = portions, .count = count};
-	struct glk_asking how = {.fn = decommit, .arg = &c};
-	int err = glk_asked(cache, addr, stream, &how);
+	uint64_t freed;
 
-	*ret_bytes = c.bytes;
-	return err;
+	return go(cache, addr, &c, stream, ret_bytes, &freed);
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The books of blocks that are away in part: see part.h. */
 #include "base/conf.h"
+#include "base/error.h"
 #include "cache/seal.h"
 
 #include <errno.h>
+#include <inttypes.h>
 
 static struct glk_store *store_of(const struct glk_arena *arena)
 {
@@ -223,6 +225,14 @@ int glk_part_elastic(struct glk_arena *arena, struct glk_extent *e, bool grows)
 	glk_or_relaxed(&e->kept, GLK_KEPT_FIRST);
 	glk_store_release(&e->bin, GLK_EXTENT_AWAY); /* pairs with: glk_extent_away */
 	return 0;
+}
+
+int glk_part_check_elastic(const struct glk_arena *arena, const struct glk_extent *e)
+{
+	if (glk_part_is_elastic(arena->gpu, e))
+		return 0;
+	return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+		"the block at 0x%" PRIx64 " is not elastic", glk_load_relaxed(&e->addr));
 }
 
 /* ---- Moves ---- */

@@ -98,6 +98,8 @@ static inline bool glk_part_is_elastic(
 {
 	return glk_part_is(e) && glk_part_at(cache, e)->elastic;
 }
+/* 0, or -EINVAL with a record: it is not. */
+int glk_part_check_elastic(const struct glk_arena *arena, const struct glk_extent *e);
 /* Whether others have memory of it. Elastic blocks lie in arenas of tags alone. */
 static inline bool glk_part_is_out(
 	const struct glk_arena *arena, const struct glk_extent *e)

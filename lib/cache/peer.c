@@ -4,8 +4,8 @@
  * on the host, in pools of graphs, with tags and in imports, and by the peers of the node what will be.
  *
  * Rights that an exchange gave for its time (exchange.c), and the driver would not take back, are taken from all
- * that is mapped at the next point that stands still: a quiet point, a trim or a suspension. A driver that goes on
- * refusing is asked at ever fewer of them. Pages that are unmapped lose them anyway.
+ * that is mapped at the next point that stands still: a quiet point, a trim or a suspension. Pages that are unmapped
+ * lose them anyway.
  */
 #include "base/log.h"
 #include "base/thread.h"
@@ -91,31 +91,7 @@ void glk_peer_stays(struct glk_cache *cache, uint64_t gpus)
 			 " keep the rights that they had for a copy "
 			 "on its pages of the host, until the driver takes them: %s",
 			cache->device, gpus, glk_thread_current->error.text);
-	if (gpus & ~cache->rights_left)
-		cache->rights_rest = cache->rights_refused = 0;
 	cache->rights_left |= gpus;
-}
-
-/* Times that a driver may refuse before points are passed over, twice as many after each one more, up to
- * 1 << LONGEST. */
-#define PATIENT 4
-#define LONGEST 8
-
-static uint32_t distance(uint32_t refused)
-{
-	if (refused < PATIENT)
-		return 0;
-	return refused < PATIENT + LONGEST ? 1u << (refused - PATIENT) : 1u << LONGEST;
-}
-
-bool glk_peer_is_due(struct glk_cache *cache)
-{
-	if (!cache->rights_left)
-		return false;
-	if (!cache->rights_rest)
-		return true;
-	cache->rights_rest--;
-	return false;
 }
 
 void glk_peer_settle(struct glk_cache *cache)
@@ -133,6 +109,4 @@ void glk_peer_settle(struct glk_cache *cache)
 		if (in_maps(cache, &sweep))
 			cache->rights_left |= gpus & -gpus;
 	}
-	cache->rights_refused = cache->rights_left ? cache->rights_refused + 1 : 0;
-	cache->rights_rest = distance(cache->rights_refused);
 }

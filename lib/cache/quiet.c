@@ -236,7 +236,7 @@ int glk_cache_quiet(struct glk_cache *cache, struct glake_returned *ret)
 	returned = cache->returned;
 	blocks = cache->returned_blocks;
 	err = glk_suspended(cache);
-	settles = !err && glk_peer_is_due(cache);
+	settles = !err && cache->rights_left;
 	if (!err && (cache->placed || settles))
 		err = have_all(cache, settles);
 	else if (!err)

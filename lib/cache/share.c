@@ -115,12 +115,8 @@ static int check_range(const struct share *s, const struct glk_sharing *r)
 
 static int check(const struct share *s)
 {
-	int err = 0;
+	int err = glk_part_check_elastic(s->arena, s->e);
 
-	if (!glk_part_is_elastic(s->arena->gpu, s->e))
-		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
-			"the block at 0x%" PRIx64 " is not elastic",
-			glk_load_relaxed(&s->e->addr));
 	for (size_t i = 0; i < s->all->count && !err; i++)
 		err = check_range(s, &s->all->pages[i]);
 	return err;

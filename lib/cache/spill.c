@@ -22,44 +22,31 @@ static int is_away(const struct glk_extent *e)
 		"the block at 0x%" PRIx64 " is away", glk_load_relaxed(&e->addr));
 }
 
-static int is_out(const struct glk_extent *e)
-{
-	return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
-		"the block at 0x%" PRIx64
-		" is out: others have its memory until they say they do not",
-		glk_load_relaxed(&e->addr));
-}
-
-static int is_pinned(const struct glk_extent *e)
-{
-	return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
-		"the block at 0x%" PRIx64 " is pinned: it stays where it is",
-		glk_load_relaxed(&e->addr));
-}
-
-/* All that is here. */
-static bool placed_whole(const struct glk_arena *arena, const struct glk_extent *e)
-{
-	uint64_t placed = arena->ops->fixed ? 0 : glk_beside_placed(&arena->map, e);
-
-	return placed && placed == glk_part_here(arena, e);
-}
-
 int glk_spill_keeps(const struct glk_arena *arena, const struct glk_extent *e)
 {
+	uint64_t addr = glk_load_relaxed(&e->addr);
+
 	if (glk_part_is_out(arena, e))
-		return is_out(e);
-	return glk_advice_stays(arena, e) ? is_pinned(e) : 0;
+		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			"the block at 0x%" PRIx64
+			" is out: others have its memory until they say they do not",
+			addr);
+	if (glk_advice_stays(arena, e))
+		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			"the block at 0x%" PRIx64 " is pinned: it stays where it is",
+			addr);
+	return 0;
 }
 
 int glk_spill_may(const struct glk_arena *arena, const struct glk_extent *e)
 {
-	uint64_t addr = glk_load_relaxed(&e->addr);
+	uint64_t addr = glk_load_relaxed(&e->addr), placed;
 	int err;
 
 	if (glk_extent_away(e))
 		return is_away(e);
-	if (placed_whole(arena, e))
+	placed = arena->ops->fixed ? 0 : glk_beside_placed(&arena->map, e);
+	if (placed && placed == glk_part_here(arena, e))
 		return glk_error(-EALREADY, GLAKE_ERROR_BUSY,
 			"the block at 0x%" PRIx64 " lies in memory of the host", addr);
 	if (e->nested)

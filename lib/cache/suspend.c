@@ -123,7 +123,7 @@ static int lower(struct glk_cache *cache, struct glake_suspended *did, bool *ret
 	int err;
 
 	glk_plan_close(cache);
-	if (glk_peer_is_due(cache))
+	if (cache->rights_left)
 		glk_peer_settle(cache);
 	err = glk_lower_all(cache);
 	*ret_away = cache->lowered == bytes && refuses(cache, err);
@@ -185,7 +185,7 @@ static int bring(struct glk_cache *cache, struct glake_suspended *did)
 	if (err)
 		return err;
 	glk_plan_close(cache);
-	if (glk_peer_is_due(cache))
+	if (cache->rights_left)
 		glk_peer_settle(cache);
 	err = glk_raise_all(cache);
 	glk_plan_open(cache);

@@ -39,7 +39,7 @@ static int trim_all(
 	glk_lock(&cache->lock);
 	glk_ahead_rest(cache);
 	before = glk_load_relaxed(&cache->node->held);
-	if (glk_peer_is_due(cache))
+	if (cache->rights_left)
 		settle_rights(cache);
 	glk_plan_enter(cache);
 	glk_plan_begin(cache);
