@@ -388,7 +388,7 @@ static int swap(struct glk_exchange *x, uint32_t old)
 /* ---- To the GPU ---- */
 
 /* Pages of the GPU lie in a window, or are none any more. */
-static int raise(struct glk_exchange *x)
+static int lift(struct glk_exchange *x)
 {
 	int err = glk_window_open(x, bytes_of(x, &x->busy));
 
@@ -566,7 +566,7 @@ static int prepare(struct glk_exchange *x)
 	x->map->space->claims++;
 	/* as one plan: others may be looking for a place here */
 	glk_plan_begin(x->arena->gpu);
-	err = x->way == GLK_TO_HOST ? lower(x) : raise(x);
+	err = x->way == GLK_TO_HOST ? lower(x) : lift(x);
 	if (err) {
 		glk_swap_put_back(x->map, x->pages);
 		glk_unclaim(x->map, x->run.first, x->run.last);

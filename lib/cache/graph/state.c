@@ -22,8 +22,8 @@
 #include "cache/advice.h"
 #include "cache/bin/hit.h"
 #include "cache/graph/graph.h"
-#include "cache/plan.h"
 #include "cache/outcome.h"
+#include "cache/plan.h"
 #include "map/map.h"
 
 #include <assert.h>

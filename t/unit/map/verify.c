@@ -10,7 +10,7 @@ static struct rig rig;
 /* The map is unsound and the record says `part`. */
 #define unsound(part, what)                                                              \
 	do {                                                                             \
-		is_int(map_verify(&rig.map), -EIO, what);                            \
+		is_int(map_verify(&rig.map), -EIO, what);                                \
 		is_int(fake_class(), GLAKE_ERROR_CORRUPT, what ": its class");           \
 		has_str(fake_text(), part, what ": named");                              \
 	} while (0)
