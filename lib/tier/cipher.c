@@ -389,9 +389,14 @@ bool glk_cipher_read(const struct glk_store *store, const struct glk_store_run *
 	const char *at = store->piece[r->piece].base + r->first * GLK_STORE_CHUNK;
 	bool right = true;
 
-	for (size_t done = 0; done < bytes && right; done += GLK_STORE_CHUNK, tag++)
-		right = glk_sodium_decrypt(
-			to + done, at + done, (uintptr_t)(at + done), tag);
+	for (size_t done = 0, part; done < bytes && right; done += part, tag++) {
+		part = bytes - done < GLK_STORE_CHUNK ? bytes - done : GLK_STORE_CHUNK;
+		if (tag->number)
+			right = glk_sodium_decrypt(
+				to + done, at + done, (uintptr_t)(at + done), tag);
+		else
+			memcpy(to + done, at + done, part);
+	}
 	return right;
 }
 

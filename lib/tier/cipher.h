@@ -43,12 +43,26 @@ static inline bool glk_cipher_has(
 	return store->cipher && glk_cipher_tag(store, r)[skip / GLK_STORE_CHUNK].number;
 }
 
+/* Bytes of a run from one that is plain on, up to a chunk that is encrypted: encryption may have begun while the content
+ * was made what it was (loosen.c). */
+static inline uint64_t glk_cipher_plain(
+	const struct glk_store *store, const struct glk_store_run *r, uint64_t skip)
+{
+	uint64_t end = r->chunks * GLK_STORE_CHUNK, at = skip;
+
+	for (at += GLK_STORE_CHUNK - at % GLK_STORE_CHUNK; at < end;
+		at += GLK_STORE_CHUNK)
+		if (glk_cipher_has(store, r, at))
+			break;
+	return at - skip;
+}
+
 /* Nobody copies any more. */
 void glk_cipher_fini(struct glk_mover *mover);
 /* Takes part of a content, from the first of what is left of it on: all runs side by side that are to be encrypted, or
  * are. The channel has passed its gate. 0; -ENOMEM; -EIO (class CORRUPT); the driver's error. */
 int glk_cipher_copy(struct glk_mover *mover, struct glk_left *left, bool out);
-/* Bytes of a run that is encrypted, from its beginning on. False: they are not what they were. Without the lock. */
+/* Bytes of a run, plain or encrypted, from its beginning on. False: they are not what they were. Without the lock. */
 bool glk_cipher_read(const struct glk_store *store, const struct glk_store_run *r,
 	char *to, size_t bytes);
 

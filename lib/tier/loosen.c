@@ -44,6 +44,7 @@ struct unit {
 
 struct batch {
 	const struct glk_store *store;
+	bool encrypts; /* what it makes, whatever that was */
 	struct unit unit[UNITS];
 	uint32_t count;
 	glk_atomic(uint32_t) next;
@@ -130,19 +131,17 @@ static int transcribe_encrypted(
 	return right ? 0 : -EIO;
 }
 
-/* `*room`: of the thread, two units, for one that does not lie in one run or is encrypted; it is made at the first. */
-static int transcribe_unit(
-	const struct glk_store *store, const struct unit *u, char **room)
+/* `*room`: of the thread, two units, for one that does not lie in one run or is to be encrypted; it is made at the first. */
+static int transcribe_unit(const struct batch *b, const struct unit *u, char **room)
 {
+	const struct glk_store *store = b->store;
 	uint64_t space;
 	char *to = at(store, &u->to, &space);
 	const struct glk_store_run *r = u->run;
-	bool encrypted =
-		u->packed ? u->packed->tag.number != 0 : glk_cipher_has(store, r, 0);
 
-	if ((encrypted || (u->packed && u->size > space)) && !*room)
+	if ((b->encrypts || (u->packed && u->size > space)) && !*room)
 		*room = glk_sodium_room_new(2 * GLK_PACK_UNIT);
-	if (encrypted)
+	if (b->encrypts)
 		return *room ? transcribe_encrypted(store, u, *room) : -ENOMEM;
 	if (!u->packed) {
 		fill(store, u->to,
@@ -169,7 +168,7 @@ static void transcribe_units(void *arg)
 
 	while (!glk_load_relaxed(&b->err) &&
 		(i = glk_add_relaxed(&b->next, 1)) < b->count) {
-		int err = transcribe_unit(b->store, &b->unit[i], &room);
+		int err = transcribe_unit(b, &b->unit[i], &room);
 
 		if (err)
 			glk_store_relaxed(&b->err, err);
@@ -207,6 +206,8 @@ static int transcribe(struct glk_store *store, uint32_t from, uint32_t to)
 
 	while (from && !glk_load_relaxed(&b.err)) {
 		from = gather(&b, from, &left, &place);
+		/* what was plain too: its chunks may be known as encrypted from others that lay there */
+		b.encrypts = store->cipher;
 		glk_store_relaxed(&b.next, 0);
 		glk_lock_pause(store->lock);
 		glk_pack_together(b.count, transcribe_units, &b);

@@ -213,14 +213,22 @@ static size_t gather(const struct glk_store *store, struct glk_left *left, bool 
 		if (afar && count)
 			break;
 		most = afar ? 1 : most;
+		if (store->cipher && !afar)
+			size = glk_cipher_plain(store, r, left->skip);
 		size = size < left->bytes ? size : left->bytes;
 		ranges[count] = (struct glake_copy_range){
 			.dst = out ? host : gpu, .src = out ? gpu : host, .bytes = size};
 		near[count] = store->piece[r->piece].near;
-		left->run = r->next;
-		left->skip = 0;
+		left->skip += size;
 		left->addr += size;
 		left->bytes -= size;
+		if (left->skip == r->chunks * GLK_STORE_CHUNK) {
+			left->run = r->next;
+			left->skip = 0;
+		} else if (left->bytes) {
+			/* the next chunk is of another kind */
+			return count + 1;
+		}
 	}
 	return count;
 }

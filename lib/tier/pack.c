@@ -131,14 +131,14 @@ static struct glk_packed *pack_plain(struct glk_pack *pack, const char *from, si
 
 /* Without the lock. NULL: it does not shrink, nobody wants it any more, or there is no memory for it. */
 static struct glk_packed *pack_bytes(
-	struct glk_pack *pack, const struct glk_store_run *r, bool encrypted)
+	struct glk_pack *pack, const struct glk_store_run *r, bool encrypts)
 {
 	const struct glk_store *store = &pack->mover->store;
 	const char *from = store->piece[r->piece].base + r->first * GLK_STORE_CHUNK;
 	struct glk_packed *packed = NULL;
 	char *plain;
 
-	if (!encrypted)
+	if (!encrypts)
 		return pack_plain(pack, from, r->size, pack->scratch, false);
 	if (!pack->plain)
 		pack->plain = glk_sodium_room_new(2 * GLK_PACK_UNIT);
@@ -204,14 +204,14 @@ static bool pack_unit(struct glk_pack *pack, uint32_t content, uint32_t run)
 {
 	struct glk_store *store = &pack->mover->store;
 	struct glk_store_run *r = run_at(pack, run);
-	bool done = false, encrypted = glk_cipher_has(store, r, 0);
+	bool done = false, encrypts = store->cipher;
 	struct glk_packed *packed;
 
 	pack->unit = run;
 	pack->dropped = false;
 	glk_store_relaxed(&pack->unwanted, false);
 	glk_lock_pause(store->lock);
-	packed = pack_bytes(pack, r, encrypted);
+	packed = pack_bytes(pack, r, encrypts);
 	glk_lock_resume(store->lock);
 	pack->unit = 0;
 	pthread_cond_broadcast(&pack->landed);

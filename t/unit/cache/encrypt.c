@@ -276,6 +276,64 @@ static void begins_later(void)
 	rig_close(&rig, 0);
 }
 
+/* Some chunks of a run are plain, as where encryption began while the content was made what it was. */
+static void half_plain(void)
+{
+	static const struct {
+		unsigned from, to;
+	} plain[] = {{0, 3}, {5, 9}, {17, 20}};
+	struct glk_store *store;
+	struct content c;
+	int torn = 0;
+
+	set_up(NULL, NULL);
+	store = &rig.cache.mover.store;
+	for (size_t i = 0; i < sizeof(plain) / sizeof(*plain); i++) {
+		const struct glk_store_run *r;
+		char *at;
+
+		torn += take(&c, 5 * MIB) || spill(&c);
+		r = glk_store_at(store, first_run(&c));
+		at = place_of(&c);
+		for (unsigned k = plain[i].from; k < plain[i].to; k++) {
+			struct glk_sodium_tag *tag = glk_cipher_tag(store, r) + k;
+			char *chunk = at + k * GLK_STORE_CHUNK;
+
+			torn += !glk_sodium_decrypt(chunk, chunk, (uintptr_t)chunk, tag);
+			tag->number = 0;
+		}
+		torn += r->chunks != 20 || fetch(&c) || !drop(&c);
+	}
+	ok(!torn, "chunks that are plain come back beside those that are not");
+	rig_close(&rig, 0);
+}
+
+/* What was compressed before encryption began is made what it was where others lay encrypted. */
+static void loosened_later(void)
+{
+	const struct glk_portion some = {MIB, MIB};
+	struct content c, d;
+	int torn = 0;
+
+	rig_open(&rig,
+		(const char *const[]){"soft.host_memory=1GiB", "tier.compress=lz4",
+			"tier.compress_rest=0s", NULL});
+	a = rig_stream(&rig);
+	torn += take(&c, 9 * MIB) || spill(&c);
+	settle();
+	ok(!torn && rig_figures(&rig).packed == 9 * MIB, "a content is compressed");
+	is_int(glk_cache_encrypt(&rig.cache), 0, "  others are encrypted from now on");
+	torn += take(&d, 9 * MIB) || spill(&d);
+	settle();
+	torn += fetch(&d) || !drop(&d);
+	is_int(glk_cache_move(&rig.cache, c.addr, a, true, &some, NULL), 0,
+		"a part of the first one comes");
+	ok(!shows(&c), "  and the rest does not show");
+	torn += fetch(&c) || !drop(&c);
+	ok(!torn, "all of it is what it was");
+	rig_close(&rig, 0);
+}
+
 /* Another thread has contents encrypted from now on, and is at it. */
 static int begin_meanwhile(void *arg)
 {
@@ -488,7 +546,9 @@ int main(void)
 	if (!glk_pack_able()) {
 		comes_and_goes("tier.compress=lz4");
 		changed("tier.compress=lz4");
+		loosened_later();
 	}
+	half_plain();
 	changed_in_place();
 	begins_later();
 	begins_beside_a_reader();
