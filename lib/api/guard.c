@@ -51,7 +51,8 @@ static int look(struct glk_context *context, struct glake_checked *did)
 		if (!err)
 			err = glk_cache_check_away(&context->caches[i], &did->contents);
 		if (!err)
-			err = glk_cache_check_sealed(&context->caches[i], &did->contents);
+			err = glk_cache_check_sealed(
+				&context->caches[i], true, &did->contents);
 		if (!err)
 			err = compare(&context->caches[i]);
 	}

@@ -295,8 +295,8 @@ void glk_guarded_release(
  * encrypted. Frees and fetches of a block wait while it is looked at. 0, or -EIO (class CORRUPT) with the first one. Adds to *ret. */
 int glk_cache_check_away(struct glk_cache *cache, uint64_t *ret);
 /* sums.c: likewise of pages that are sealed, and of blocks that glake_seal sealed, where security.level=3 is or was of
- * anything; what is seen for the first time is kept, and compared later. */
-int glk_cache_check_sealed(struct glk_cache *cache, uint64_t *ret);
+ * anything; what is seen for the first time is kept, and compared later. `known` false: only that. */
+int glk_cache_check_sealed(struct glk_cache *cache, bool known, uint64_t *ret);
 /* sampled.c: the arena of such blocks; NULL: there is none yet. Any thread. */
 struct glk_arena *glk_cache_sampled(const struct glk_cache *cache);
 /* miss.c: whether guard is to see every request, so that none is a hit; and the same under the lock. */

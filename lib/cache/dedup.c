@@ -459,7 +459,7 @@ int glk_cache_seal(struct glk_cache *cache, uint64_t addr, struct CUstream_st *s
 	glk_likeness_free(d.look);
 	why = glk_thread_current->error;
 	/* what it finds is told by a check */
-	if (!err && glk_cache_check_sealed(cache, &sums))
+	if (!err && glk_cache_check_sealed(cache, false, &sums))
 		glk_error_back(&why);
 	*ret = d.did;
 	return err;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Checksums of pages that nobody writes any more: those that several ranges have (seal.h), and those of blocks that
- * glake_seal sealed. With security.level=3 a kernel makes a number of each (share/alike.h), at glake_seal and at a check,
- * which is kept by slot until other contents lie there, and compared with the next one.
+ * glake_seal sealed. With security.level=3 a kernel makes a number of each (share/alike.h), at a check, and at glake_seal of
+ * those that have none. It is kept by slot until other contents lie there, and compared with the next one.
  *
  * Cost		4.5 TB/s of the GPU; a block waits while it is looked at
  */
@@ -20,6 +20,7 @@
 struct sums {
 	struct glk_cache *cache;
 	struct glk_likeness *look; /* NULL: pages are counted */
+	bool known;		   /* those that have a number are looked at too */
 	uint64_t pages;
 	uint64_t *ret;
 };
@@ -101,6 +102,7 @@ static int look_at(struct glk_arena *arena, struct glk_extent *e, void *arg)
 	struct glk_stretch all = glk_part_all(map, e), run = {1, 0};
 	const struct glk_part *part;
 	struct sums *s = arg;
+	bool awaited = false;
 	int err = 0;
 
 	if (!glk_part_is_elastic(s->cache, e))
@@ -108,12 +110,11 @@ static int look_at(struct glk_arena *arena, struct glk_extent *e, void *arg)
 	part = glk_part_at(s->cache, e);
 	if (!part->final && !part->sealed)
 		return 0;
-	if (s->look)
-		err = await_writes(s->cache, e);
 	for (uint32_t slot = all.first; slot <= all.last + 1 && !err; slot++) {
 		bool takes = slot <= all.last && glk_seal_is_page(map, e, slot) &&
 			(part->final || glk_is_sealed(map, slot)) &&
-			!glk_seal_is_again(map, slot);
+			!glk_seal_is_again(map, slot) &&
+			(s->known || !s->cache->sums || !s->cache->sums[slot]);
 
 		if (takes && run.first > run.last)
 			run.first = slot;
@@ -121,7 +122,11 @@ static int look_at(struct glk_arena *arena, struct glk_extent *e, void *arg)
 			run.last = slot;
 		if (takes || run.first > run.last)
 			continue;
-		err = look_at_run(s, map, run);
+		if (s->look && !awaited)
+			err = await_writes(s->cache, e);
+		awaited = true;
+		if (!err)
+			err = look_at_run(s, map, run);
 		run = (struct glk_stretch){1, 0};
 		glk_plan_step(arena->gpu);
 	}
@@ -156,9 +161,9 @@ static int make(struct glk_cache *cache)
 	return 0;
 }
 
-int glk_cache_check_sealed(struct glk_cache *cache, uint64_t *ret)
+int glk_cache_check_sealed(struct glk_cache *cache, bool known, uint64_t *ret)
 {
-	struct sums s = {.cache = cache, .ret = ret};
+	struct sums s = {.cache = cache, .known = known, .ret = ret};
 	struct glake_error why = glk_thread_current->error;
 	int err;
 

@@ -499,6 +499,35 @@ static void sealed(void)
 	flow_close(ctx, 0);
 }
 
+/* A seal looks at what it seals, and not at what is known. */
+static void sealed_one_by_one(void)
+{
+	struct glake *ctx = open_with(levels[3]);
+	char *p[2] = {NULL, NULL};
+
+	for (int i = 0; i < 2; i++) {
+		if (glake_alloc(
+			    ctx, 0, 4 * MIB, NULL, GLAKE_ALLOC_ELASTIC, (void **)&p[i]) ||
+			glake_commit(ctx, p[i], 0, 4 * MIB, NULL, NULL))
+			tap_bail("no elastic block");
+		memset(p[i], i + 1, 4 * MIB);
+		memset(p[i] + 2 * MIB, i + 3, 2 * MIB);
+		is_int(glake_seal(ctx, p[i], NULL, 0, NULL), 0, "a block is sealed");
+		/* what is wrong with the first is a matter of a check */
+		p[0][MIB] ^= !i;
+	}
+	p[0][MIB] ^= 1;
+	p[1][MIB] ^= 1;
+	checked(ctx, -EIO);
+	ok(strstr(flow_error().text, "sealed page") != NULL,
+		"a byte of the second has changed since: %s", flow_error().text);
+	p[1][MIB] ^= 1;
+	is_int((int64_t)checked(ctx, 0).contents, 4, "  and then all is right");
+	for (int i = 0; i < 2; i++)
+		glake_free(ctx, p[i], NULL);
+	flow_close(ctx, 0);
+}
+
 /* Contents that need not last are others when their memory is had again. */
 static void sealed_and_dropped(void)
 {
@@ -665,6 +694,7 @@ int main(void)
 		before_use();
 		on_the_host();
 		sealed();
+		sealed_one_by_one();
 		sealed_and_dropped();
 		sealed_without_kernels();
 		sealed_tokens();
