@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define FUNCTIONS_MAX 32
+#define LIBRARY_MAX   64 /* of a name, with its end */
 
 static glk_atomic(int) hidden;
 
@@ -19,27 +20,36 @@ void glk_late_hide(int hide)
 	glk_store_relaxed(&hidden, hide);
 }
 
-static int missing(const char *library, const char *why)
+static int missing(const char *libraries, const char *why)
 {
 	return glk_error_native(-ENOENT, GLAKE_ERROR_UNSUPPORTED, "dlopen", 0,
-		"%s cannot be loaded: %s", library, why ? why : "it is not there");
+		"%s cannot be loaded: %s", libraries, why ? why : "it is not there");
 }
 
-int glk_late_load(
-	const char *library, const char *const *names, size_t count, void *ret_functions)
+int glk_late_load(const char *libraries, const char *const *names, size_t count,
+	void *ret_functions)
 {
 	void *found[FUNCTIONS_MAX], *handle = NULL;
+	char name[LIBRARY_MAX];
 
 	assert(count <= FUNCTIONS_MAX);
 	if (glk_load_relaxed(&hidden))
-		return missing(library, NULL);
-	handle = dlopen(library, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+		return missing(libraries, NULL);
+	for (const char *at = libraries; *at && !handle; at += strspn(at, " ")) {
+		size_t length = strcspn(at, " ");
+
+		assert(length < sizeof(name));
+		memcpy(name, at, length);
+		name[length] = '\0';
+		handle = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+		at += length;
+	}
 	if (!handle)
-		return missing(library, dlerror());
+		return missing(libraries, dlerror());
 	for (size_t i = 0; i < count; i++) {
 		found[i] = dlsym(handle, names[i]);
 		if (!found[i])
-			return missing(library, dlerror());
+			return missing(libraries, dlerror());
 	}
 	memcpy(ret_functions, found, count * sizeof(*found));
 	return 0;

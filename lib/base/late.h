@@ -11,10 +11,11 @@
 
 /*
  * Finds functions of a library by their names: the structure at ret_functions is made of pointers
- * to them in this order. 0; -ENOENT with a record that names the library, and nothing is written.
+ * to them in this order. Of several libraries, with a space between two, the first one that is there is taken.
+ * 0; -ENOENT with a record that names all of them, and nothing is written.
  */
-int glk_late_load(
-	const char *library, const char *const *names, size_t count, void *ret_functions);
+int glk_late_load(const char *libraries, const char *const *names, size_t count,
+	void *ret_functions);
 
 /* For tests: no library is found from now on, or again. */
 void glk_late_hide(int hide);

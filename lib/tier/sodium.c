@@ -41,7 +41,8 @@ void glk_sodium_room_free(void *room, size_t bytes)
 #ifdef GLK_SODIUM
 #include <sodium.h>
 
-#define LIBSODIUM "libsodium.so.23"
+/* 26 from 1.0.19 on. What is called of it here is the same in both, whichever this was built with. */
+#define LIBSODIUM "libsodium.so.26 libsodium.so.23"
 
 #define FUNCTIONS(F)                                                                     \
 	F(sodium_init)                                                                   \

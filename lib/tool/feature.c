@@ -39,7 +39,7 @@ static const struct feature {
 	const char *build; /* the package that it is built with */
 	bool built;
 	const char *
-		library; /* what it loads where it runs; "preload.so" and so on lie beside */
+		library; /* what it loads where it runs, or one of two; "preload.so" and so on lie beside */
 	const char *module; /* or imports */
 	const char *run;    /* what brings that */
 } features[] = {
@@ -52,8 +52,8 @@ static const struct feature {
 	{"kernel modules", NULL, true, "libkmod.so.2", NULL, "libkmod2"},
 	{"rpc.socket", NULL, true, "libjson-c.so.5", NULL, "libjson-c5"},
 	{"tier.compress", "liblz4-dev", HAS_LZ4, "liblz4.so.1", NULL, "liblz4-1"},
-	{"security.level=3", "libsodium-dev", HAS_SODIUM, "libsodium.so.23", NULL,
-		"libsodium23"},
+	{"security.level=3", "libsodium-dev", HAS_SODIUM,
+		"libsodium.so.26 libsodium.so.23", NULL, "libsodium23, libsodium26"},
 	{"tier.verify", "libxxhash-dev", HAS_XXHASH, NULL, NULL, NULL},
 	{"probes", "systemtap-sdt-dev", HAS_PROBES, NULL, NULL, NULL},
 	{"the window of glakectl top", "libncurses-dev", HAS_CURSES, NULL, NULL, NULL},
@@ -84,14 +84,16 @@ static void ask_python(char *modules, size_t size)
 		pclose(python);
 }
 
-static bool has_library(const char *name)
+static bool has_library(const char *names)
 {
-	char path[PATH_MAX];
-	void *handle;
+	char path[PATH_MAX], name[64], *left = name, *one;
+	void *handle = NULL;
 
-	if (!strncmp(name, "libglake-", strlen("libglake-")))
-		return glk_tool_find_library(name, path);
-	handle = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+	if (!strncmp(names, "libglake-", strlen("libglake-")))
+		return glk_tool_find_library(names, path);
+	snprintf(name, sizeof(name), "%s", names);
+	while (!handle && (one = strsep(&left, " ")))
+		handle = dlopen(one, RTLD_LAZY | RTLD_LOCAL);
 	if (handle)
 		dlclose(handle);
 	return handle != NULL;

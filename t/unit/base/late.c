@@ -36,6 +36,13 @@ int main(void)
 	ok(functions.length && functions.length("four") == 4,
 		"the first of its functions");
 	ok(functions.compare && !functions.compare("a", "a"), "and the second");
+	functions.length = NULL;
+	is_int(glk_late_load("libglake-nothing.so.8 libc.so.6 libglake-nothing.so.7",
+		       names, 2, &functions),
+		0, "one of several that is there");
+	ok(functions.length && functions.length("four") == 4, "its function");
+	missing("libglake-nothing.so.8 libglake-nothing.so.7", names,
+		"libglake-nothing.so.7: cannot open");
 	missing("libc.so.6", odd, "glake_no_such_function");
 	missing("libglake-nothing.so.7", names, "cannot be loaded: ");
 	glk_late_hide(1);
