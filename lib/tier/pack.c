@@ -156,6 +156,9 @@ bool glk_pack_open(const struct glk_packed *packed, char *to, size_t bytes, char
 {
 	if (!packed->tag.number)
 		return glk_lz4_unpack(packed->data, packed->used, to, bytes);
+	/* both lie beside the bytes, where others may write */
+	if (packed->tag.bytes != packed->used || packed->used > bytes)
+		return false;
 	return glk_sodium_decrypt(room, packed->data, (uintptr_t)packed, &packed->tag) &&
 		glk_lz4_unpack(room, packed->used, to, bytes);
 }

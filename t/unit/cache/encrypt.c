@@ -180,6 +180,11 @@ static uint32_t first_run(const struct content *c)
 		glk_extent_at(range->map, glk_lookup_first(range, c->addr)));
 }
 
+static struct glk_packed *packed_of(const struct content *c)
+{
+	return glk_store_at(&rig.cache.mover.store, first_run(c))->packed;
+}
+
 static char *place_of(const struct content *c)
 {
 	const struct glk_store *store = &rig.cache.mover.store;
@@ -209,6 +214,11 @@ static void changed(const char *compress)
 		is_int(check(&count), -EIO, "  and again");
 	}
 	at[5] ^= 1;
+	if (compress) {
+		packed_of(&c)->tag.bytes += 1u << 30;
+		is_int(fetch(&c), -EIO, "nor one whose number of bytes was changed");
+		packed_of(&c)->tag.bytes -= 1u << 30;
+	}
 	of = place_of(&d);
 	if (!compress) {
 		char *kept = malloc(GLK_STORE_CHUNK);
