@@ -57,9 +57,9 @@ static int peek(const void *at)
 	return work.extra.launch(peek_fn, 1, 1, 1, 1, 1, 1, 0, NULL, arguments, NULL);
 }
 
-static struct glake *open_with(const char *mode)
+static struct glake *open_both(const char *mode, const char *other)
 {
-	const char *settings[] = {mode, "guard.rate=1", NULL};
+	const char *settings[] = {mode, "guard.rate=1", other, NULL};
 	struct glake_options options = {.sz = sizeof(options),
 		.backend = GLAKE_BACKEND_CUDA,
 		.no_conf_file = 1,
@@ -68,6 +68,11 @@ static struct glake *open_with(const char *mode)
 
 	must(glake_open(&options, &ctx), "glake_open");
 	return ctx;
+}
+
+static struct glake *open_with(const char *mode)
+{
+	return open_both(mode, NULL);
 }
 
 static void *given(struct glake *ctx, size_t size, struct CUstream_st *stream)
@@ -338,9 +343,9 @@ static void late(void)
 }
 
 /* Two streams, blocks of many sizes with words that kernels check: nothing is said of what is right. */
-static void nothing(const char *mode)
+static void nothing(const char *mode, const char *look)
 {
-	struct glake *ctx = open_with(mode);
+	struct glake *ctx = open_both(mode, look);
 	struct CUstream_st *streams[2] = {NULL, NULL};
 	struct gpu_counters counters;
 	struct glake_checked c;
@@ -349,6 +354,7 @@ static void nothing(const char *mode)
 		size_t size;
 		uint32_t serial;
 	} held[64] = {{0}};
+	double begin = now_s();
 	uint32_t x = 7;
 
 	must(glake_stream_new(ctx, 0, &streams[0]), "no stream");
@@ -381,11 +387,34 @@ static void nothing(const char *mode)
 			must(glake_free(ctx, held[at].p, streams[at % 2]), "glake_free");
 	counters = gpu_counters_take(&work);
 	is_int((int64_t)counters.wrong, 0, "no word of a block is wrong");
+	tap_note("%s, %s: %.3f s", mode, look ? look : "no looks", now_s() - begin);
 	c = checked(ctx, 0, "nothing is wrong");
 	ok(!c.findings && !c.unguarded, "%s: nothing is found, %d looked at, %d not",
 		mode, (int)c.freed, (int)c.unchecked);
 	must(glake_stream_free(ctx, 0, streams[0]), "no end");
 	must(glake_stream_free(ctx, 0, streams[1]), "no end");
+	closed(ctx);
+}
+
+/* A block that nobody frees: the thread finds what was written behind it, in the middle of other work too. */
+static void looked_at(void)
+{
+	struct glake *ctx = open_both("guard.mode=canary", "guard.look=1s");
+	struct timespec pause = {.tv_nsec = 1000000};
+	char *p = given(ctx, 1000, NULL);
+	struct glake_finding f;
+	double begin;
+
+	must_cuda(smash(p + 1000, 4, NULL), "past the end");
+	begin = now_s();
+	while (!(f = finding(ctx, 0)).kind)
+		nanosleep(&pause, NULL);
+	ok(f.kind == GLAKE_FINDING_OVERRUN && f.base == p && f.size == 1000 &&
+			f.offset == 1000 && f.bytes == 4 && !f.freed_by,
+		"what is written behind a live block is found by itself, %.2f s later",
+		now_s() - begin);
+	checked(ctx, -EIO, "and told by the next check");
+	glake_free(ctx, p, NULL);
 	closed(ctx);
 }
 
@@ -588,10 +617,14 @@ int main(int argc, char **argv)
 	kernels();
 	canaries();
 	late();
-	nothing("guard.mode=canary");
-	nothing("guard.mode=poison");
-	nothing("guard.mode=sample");
-	nothing("guard.mode=off");
+	looked_at();
+	nothing("guard.mode=canary", NULL);
+	nothing("guard.mode=canary", "guard.look=1ms");
+	nothing("guard.mode=poison", NULL);
+	nothing("guard.mode=poison", "guard.look=1ms");
+	nothing("guard.mode=full", NULL);
+	nothing("guard.mode=sample", NULL);
+	nothing("guard.mode=off", NULL);
 	samples(argv[0]);
 	cost();
 	is_done(drv->ops->module_free(drv, 0, module), "the kernels go");
