@@ -23,6 +23,9 @@ static struct {
 	int (*from_gpu)(void *to, uint64_t from, size_t size, struct CUstream_st *stream);
 	int (*clear)(
 		uint64_t to, unsigned value, size_t count, struct CUstream_st *stream);
+	int (*unload)(void *module);
+	int (*write)(uint64_t to, const void *from, size_t size);
+	int (*info)(size_t *free, size_t *total);
 } cu;
 
 /* What a stream writes when it comes to a gate, what it waits for, and what it writes behind it. */
@@ -65,6 +68,9 @@ static void load(void)
 		{(void **)&cu.to_gpu, "cuMemcpyHtoDAsync_v2"},
 		{(void **)&cu.from_gpu, "cuMemcpyDtoHAsync_v2"},
 		{(void **)&cu.clear, "cuMemsetD32Async"},
+		{(void **)&cu.unload, "cuModuleUnload"},
+		{(void **)&cu.write, "cuMemcpyHtoD_v2"},
+		{(void **)&cu.info, "cuMemGetInfo_v2"},
 	};
 
 	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
@@ -262,6 +268,169 @@ static void pass(enum behind what, bool legacy)
 	must_cuda(work.stream_destroy(other), "end");
 	if (stream)
 		must_cuda(work.stream_destroy(stream), "end");
+}
+
+/* ---- What others do meanwhile ---- */
+
+enum beside {
+	ALLOC,
+	FREE,
+	LOAD,
+	LAUNCH,
+	UNLOAD,
+	SYNC,
+	READ,
+	WRITE,
+	HOST_ALLOC,
+	HOST_FREE,
+	STREAM,
+	INFO,
+	BESIDES
+};
+
+static const char *const beside_names[BESIDES] = {"cuMemAlloc", "cuMemFree",
+	"cuModuleLoadData", "the first launch of a kernel", "cuModuleUnload",
+	"cuCtxSynchronize", "cuMemcpyDtoH", "cuMemcpyHtoD of 64 MiB, pageable",
+	"cuMemHostAlloc", "cuMemFreeHost", "cuStreamCreate and cuStreamDestroy",
+	"cuMemGetInfo"};
+
+static struct {
+	enum beside what;
+	uint64_t gpu;
+	void *host, *module, *function, *pageable;
+	struct CUstream_st *other;
+	int result;
+	atomic_bool begun, ended;
+	double took;
+} beside;
+
+/* Queued on another stream, which does not wait for the one at the gate. */
+static void *do_beside(void *arg)
+{
+	struct CUstream_st *stream = NULL;
+	double begin = now_s();
+	size_t free, total;
+	uint64_t ns = 1000;
+	void *args[] = {&ns};
+
+	(void)arg;
+	work.extra.context_set(work.extra.primary);
+	atomic_store(&beside.begun, true);
+	switch (beside.what) {
+	case ALLOC:
+		beside.result = work.mem_alloc(&beside.gpu, 64 << 20);
+		break;
+	case FREE:
+		beside.result = work.mem_free(beside.gpu);
+		break;
+	case LOAD:
+		beside.result = work.extra.module_load(&beside.module, spin_ptx);
+		break;
+	case LAUNCH:
+		beside.result = work.extra.module_function(
+			&beside.function, beside.module, "spin");
+		if (!beside.result)
+			beside.result = work.extra.launch(beside.function, 1, 1, 1, 1, 1,
+				1, 0, beside.other, args, NULL);
+		break;
+	case UNLOAD:
+		beside.result = cu.unload(beside.module);
+		break;
+	case SYNC:
+		beside.result = work.sync();
+		break;
+	case READ:
+		beside.result = work.mem_read(&total, work.counters, 8);
+		break;
+	case WRITE:
+		beside.result = cu.write(beside.gpu, beside.pageable, 64 << 20);
+		break;
+	case HOST_ALLOC:
+		beside.result = cu.host_alloc(&beside.host, 64 << 20, 0);
+		break;
+	case HOST_FREE:
+		beside.result = cu.host_free(beside.host);
+		break;
+	case STREAM:
+		beside.result = work.stream_create(&stream, NON_BLOCKING);
+		if (!beside.result)
+			beside.result = work.stream_destroy(stream);
+		break;
+	case INFO:
+		beside.result = cu.info(&free, &total);
+		break;
+	default:
+		break;
+	}
+	beside.took = now_s() - begin;
+	atomic_store(&beside.ended, true);
+	return NULL;
+}
+
+static void meanwhile(enum beside what, struct CUstream_st *stream)
+{
+	const struct glk_place gpu = {GLK_PLACE_GPU, 0};
+	struct timespec pause = {.tv_nsec = 20000000};
+	pthread_t watcher, other;
+	double begin, took;
+	uint64_t addr, page;
+	bool before;
+
+	must(drv->ops->reserve(drv, PAGE, PAGE, &addr), "no addresses");
+	must(drv->ops->create(drv, gpu, PAGE, 0, &page), "no page");
+	must(gpu_map(drv, 0, addr, PAGE, page), "map");
+	must_cuda(work.sync(), "wait");
+	serial++;
+	atomic_store(&passed, false);
+	atomic_store(&late, false);
+	atomic_store(&beside.begun, false);
+	atomic_store(&beside.ended, false);
+	beside.what = what;
+	must(pthread_create(&watcher, NULL, watch, NULL), "no thread");
+	queue_gate(stream, serial);
+	while (atomic_load(&words->at) != serial)
+		;
+	must(pthread_create(&other, NULL, do_beside, NULL), "no thread");
+	while (!atomic_load(&beside.begun))
+		;
+	nanosleep(&pause, NULL);
+	before = atomic_load(&beside.ended);
+	begin = now_s();
+	must(drv->ops->unmap(drv, addr, PAGE), "unmap");
+	took = now_s() - begin;
+	atomic_store(&passed, true);
+	atomic_store(&words->open, serial);
+	pthread_join(watcher, NULL);
+	pthread_join(other, NULL);
+	must_cuda(work.sync(), "wait");
+	tap_note("%s beside a gate: %s it (%d, %.3f ms); unmap %s, %.3f ms",
+		beside_names[what], before ? "passes" : "waits for", beside.result,
+		beside.took * 1e3,
+		atomic_load(&late) ? "WAITED UNTIL IT WAS OPENED" : "passes", took * 1e3);
+	must(drv->ops->release(drv, page), "release");
+	must(drv->ops->unreserve(drv, addr, PAGE), "unreserve");
+}
+
+static void all_beside(void)
+{
+	struct CUstream_st *stream = NULL;
+
+	must_cuda(work.stream_create(&stream, NON_BLOCKING), "no stream");
+	must_cuda(work.stream_create(&beside.other, NON_BLOCKING), "no stream");
+	beside.pageable = calloc(1, 64 << 20);
+	for (int legacy = 0; legacy < 2; legacy++) {
+		tap_note("%s stream at the gate:", legacy ? "the legacy" : "a");
+		for (int what = 0; what < BESIDES; what++) {
+			if (what == FREE || what == WRITE)
+				must_cuda(work.mem_alloc(&beside.gpu, 64 << 20),
+					"no memory");
+			meanwhile(what, legacy ? NULL : stream);
+			if (what == ALLOC || what == WRITE)
+				must_cuda(work.mem_free(beside.gpu), "free");
+		}
+	}
+	free(beside.pageable);
+	ok(true, "what others do beside a gate was told");
 }
 
 static int by_size(const void *a, const void *b)
@@ -481,6 +650,7 @@ int main(void)
 		for (int what = 0; what < BEHINDS; what++)
 			pass(what, legacy);
 	}
+	all_beside();
 	blocks(NULL, "legacy");
 	must_cuda(work.stream_create(&stream, NON_BLOCKING), "no stream");
 	blocks(stream, "own");
