@@ -42,6 +42,8 @@ GLK_TEST_KEY(driver, fault, TEXT, driver_fault, "", 0, 0, "",
 	"Makes driver calls fail on demand, for tests: 'map:nth=3:err=ENOMEM;create:from=10'.")
 
 GLK_TEST_KEY(soft, gpus, INT, soft_gpus, "1", 1, 64, "", "GPUs of the software device.")
+GLK_TEST_KEY(soft, gates, BOOL, soft_gates, "no", 0, 0, "",
+	"Whether streams of the software device can wait for a word of the host, as those of a GPU.")
 GLK_TEST_KEY(soft, memory, SIZE, soft_memory, "140GiB", 4 * GLK_MIB, 16 * GLK_TIB, "",
 	"Memory of each GPU of the software device.")
 GLK_TEST_KEY(soft, nodes, INT, soft_nodes, "1", 1, 64, "",

@@ -105,12 +105,12 @@ static void take_back(struct glk_arena *arena, struct glk_seat *seat,
 	} else if (glk_extent_away(e)) {
 		glk_kept_drop(arena, e);
 	} else if (!glk_pin_hold(arena, e, &use)) {
-		uint32_t first = glk_extent_first(&arena->map, e);
-		uint32_t last = glk_extent_last(&arena->map, e);
+		const struct glk_stretch run = {glk_extent_first(&arena->map, e),
+			glk_extent_last(&arena->map, e)};
 
 		glk_arena_merge(arena, glk_extent_id(&arena->map, e), &use);
 		if (arena->ops->place)
-			glk_sampled_freed(arena->gpu, first, last);
+			glk_sampled_freed(arena->gpu, run, &use);
 	}
 }
 

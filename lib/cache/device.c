@@ -253,6 +253,7 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 
 	*ret_live = 0;
 	if (glk_load_relaxed(&cache->started)) {
+		glk_sampled_still(cache);
 		glk_cache_still(cache);
 		/* nobody is left who shares it */
 		cache->arena.map.lock = NULL;

@@ -109,27 +109,58 @@ int glk_sampled_serve(struct glk_cache *cache, struct glk_request *request,
 
 /* Waits for the work on a block that was freed; not 0 where that cannot be, as in a capture. */
 static int clear_now(
-	struct glk_cache *cache, struct glk_sampled *s, uint32_t first, uint32_t last)
+	struct glk_cache *cache, struct glk_sampled *s, struct glk_stretch run)
 {
 	struct glake_error why = glk_thread_current->error;
 	int err;
 
 	glk_plan_enter(cache);
-	err = glk_arena_clear(&s->tag.arena, first, last);
+	err = glk_arena_clear(&s->tag.arena, run.first, run.last);
 	glk_plan_leave(cache);
 	glk_error_back(&why);
 	return err;
 }
 
-void glk_sampled_freed(struct glk_cache *cache, uint32_t first, uint32_t last)
+/* Those of the GPU, made at the first time; NULL: it has none. */
+static struct glk_gates *gates(struct glk_cache *cache, struct glk_sampled *s)
+{
+	struct glake_error why = glk_thread_current->error;
+	struct glk_gates *made;
+
+	if (s->asked)
+		return s->gates;
+	s->asked = true;
+	glk_lock_pause(&cache->lock);
+	made = glk_gates_new(cache);
+	glk_lock_resume(&cache->lock);
+	glk_error_back(&why);
+	s->gates = made;
+	return made;
+}
+
+/* Behind a gate, so that nobody waits. */
+static bool clear_later(struct glk_cache *cache, struct glk_sampled *s,
+	struct glk_stretch run, const struct glk_use *use)
+{
+	struct glake_error why = glk_thread_current->error;
+	struct glk_gates *g = gates(cache, s);
+	bool later = g && glk_gate_put(g, &s->tag.arena, run, use);
+
+	glk_error_back(&why);
+	return later;
+}
+
+void glk_sampled_freed(
+	struct glk_cache *cache, struct glk_stretch run, const struct glk_use *use)
 {
 	struct glk_sampled *s = glk_sampled(cache);
 
-	if (glk_guard_ops(cache)->waits(cache) && !clear_now(cache, s, first, last))
+	if (glk_guard_ops(cache)->waits(cache) &&
+		(clear_later(cache, s, run, use) || !clear_now(cache, s, run)))
 		return;
 	/* what finds no room is unmapped as any other idle memory */
 	if (s->left < GLK_SAMPLED_LEFT)
-		s->leave[s->left++] = (struct glk_stretch){first, last};
+		s->leave[s->left++] = run;
 }
 
 void glk_sampled_settle(struct glk_cache *cache)
@@ -161,6 +192,14 @@ struct glk_arena *glk_cache_sampled(const struct glk_cache *cache)
 	struct glk_sampled *s = glk_sampled(cache);
 
 	return s ? &s->tag.arena : NULL;
+}
+
+void glk_sampled_still(struct glk_cache *cache)
+{
+	struct glk_sampled *s = glk_sampled(cache);
+
+	if (s)
+		glk_gates_end(s->gates);
 }
 
 void glk_sampled_fini(struct glk_cache *cache)

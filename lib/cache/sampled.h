@@ -3,6 +3,7 @@
 #define GLK_CACHE_SAMPLED_H
 
 /* Blocks that lie against addresses which are never mapped: sampled.c. All under the lock of the GPU. */
+#include "cache/gate.h"
 #include "cache/tag/tag.h"
 
 /* Stretches of blocks that were freed, whose mappings are to go. */
@@ -11,9 +12,11 @@
 struct glk_sampled {
 	struct glk_tag tag;
 	struct glk_arena_ops ops;
-	uint64_t next; /* offset from which on no address was used yet */
-	bool ends;     /* the last one lies at the end of its slots */
-	bool settles;  /* somebody takes mappings away */
+	uint64_t next;		 /* offset from which on no address was used yet */
+	bool ends;		 /* the last one lies at the end of its slots */
+	bool settles;		 /* somebody takes mappings away */
+	bool asked;		 /* for gates */
+	struct glk_gates *gates; /* NULL: there are none */
 	struct glk_stretch leave[GLK_SAMPLED_LEFT];
 	uint32_t left;
 };
@@ -32,11 +35,14 @@ static inline struct glk_sampled *glk_sampled_of(struct glk_arena *arena)
 /* Serves a request from there, in a plan. 0, or an error for one that is to be served elsewhere. */
 int glk_sampled_serve(struct glk_cache *cache, struct glk_request *request,
 	struct glk_seat *seat, enum glk_sampling how, uint64_t *ret_addr);
-/* The slots of a block that was freed: their mappings are to go, or are gone where guard wants that. Gives the lock up then, and
- * keeps the record of the thread. */
-void glk_sampled_freed(struct glk_cache *cache, uint32_t first, uint32_t last);
+/* The slots of a block that was freed, with a use: their mappings are to go, or, where guard wants that, are gone for all that
+ * is queued from now on. Gives the lock up then, and keeps the record of the thread. */
+void glk_sampled_freed(
+	struct glk_cache *cache, struct glk_stretch run, const struct glk_use *use);
 /* In a plan: mappings go whose work has finished. Gives the lock up meanwhile, and keeps the record of the thread. */
 void glk_sampled_settle(struct glk_cache *cache);
+/* Without the lock: none of them is about to go any more. */
+void glk_sampled_still(struct glk_cache *cache);
 void glk_sampled_fini(struct glk_cache *cache);
 
 #endif

@@ -74,6 +74,7 @@ static const struct glk_drv_ops cuda_ops = {
 	.copy = glk_cuda_copy,
 	.copy_gpu = glk_cuda_copy_gpu,
 	.fill = glk_cuda_fill,
+	.gate = glk_cuda_gate,
 	.spot = glk_cuda_spot,
 	.host_lock = glk_cuda_host_lock,
 	.host_unlock = glk_cuda_host_unlock,

@@ -130,6 +130,7 @@ enum {
 
 	GLK_CU_EVENT_DISABLE_TIMING = 2,
 	GLK_CU_STREAM_NON_BLOCKING = 1,
+	GLK_CU_STREAM_WAIT_VALUE_GEQ = 0,
 	GLK_CU_HOST_PORTABLE = 1,
 
 	GLK_CU_ATTACH_GLOBAL = 1,
@@ -293,6 +294,10 @@ struct glk_cu_access {
 		(struct CUfunc_st *, unsigned int, unsigned int, unsigned int,		\
 			unsigned int, unsigned int, unsigned int, unsigned int,		\
 			struct CUstream_st *, void **, void **))			\
+	F(cuStreamWriteValue32, cuStreamWriteValue32, 11070,				\
+		(struct CUstream_st *, glk_cu_address, uint32_t, unsigned int))		\
+	F(cuStreamWaitValue32, cuStreamWaitValue32, 11070,				\
+		(struct CUstream_st *, glk_cu_address, uint32_t, unsigned int))		\
 	F(cuMemHostRegister, cuMemHostRegister, 6050, (void *, size_t, unsigned int))	\
 	F(cuMemHostUnregister, cuMemHostUnregister, 4000, (void *))
 /* clang-format on */

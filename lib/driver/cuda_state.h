@@ -125,6 +125,8 @@ int glk_cuda_device_sync(struct glk_drv *drv, int device);
 int glk_cuda_copy(struct glk_drv *drv, uint64_t dst, uint64_t src, size_t size,
 	struct CUstream_st *stream);
 int glk_cuda_copy_gpu(struct glk_drv *drv, uint64_t dst, uint64_t src, int *ret_device);
+int glk_cuda_gate(struct glk_drv *drv, int device, struct CUstream_st *stream,
+	struct glk_drv_gate *gate, uint32_t number);
 int glk_cuda_fill(struct glk_drv *drv, uint64_t dst, uint32_t value, size_t count,
 	struct CUstream_st *stream);
 int glk_cuda_spot(

@@ -197,3 +197,31 @@ int glk_cuda_fill(struct glk_drv *drv, uint64_t dst, uint32_t value, size_t coun
 			"fill of %zu words at %#llx", count, (unsigned long long)dst);
 	return 0;
 }
+
+int glk_cuda_gate(struct glk_drv *drv, int device, struct CUstream_st *stream,
+	struct glk_drv_gate *gate, uint32_t number)
+{
+	struct glk_cuda *cuda = glk_cuda_of(drv);
+	const struct glk_cuda_lib *lib = cuda->lib;
+	const char *call = "cuStreamWriteValue32";
+	struct glk_cuda_scope scope;
+	glk_cu_result result;
+	int err;
+
+	if (!lib->cuStreamWriteValue32 || !lib->cuStreamWaitValue32)
+		return glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
+			"streams of this driver do not wait for the host");
+	err = glk_cuda_enter_stream(cuda, stream, device, &scope);
+	if (err)
+		return err;
+	result = lib->cuStreamWriteValue32(stream, (uintptr_t)&gate->at, number, 0);
+	if (!result) {
+		call = "cuStreamWaitValue32";
+		result = lib->cuStreamWaitValue32(stream, (uintptr_t)&gate->open, number,
+			GLK_CU_STREAM_WAIT_VALUE_GEQ);
+	}
+	glk_cuda_leave(cuda, &scope);
+	if (result)
+		return glk_cuda_fail(lib, call, result, "a gate on GPU %d", device);
+	return 0;
+}

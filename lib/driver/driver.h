@@ -17,6 +17,8 @@
  * Threads	any thread may call any operation
  * Context	a backend makes the right CUDA context current inside the call and restores it
  */
+#include "base/atomic.h"
+
 #include <glake/info.h>
 #include <glake/stats.h>
 
@@ -144,7 +146,20 @@ struct glk_launch {
 	bool write;
 };
 
-#define GLK_DRV_OPS_VERSION 10
+/*
+ * Where a stream waits for the host, in memory that was locked for its GPU: the last number that it came to, which it
+ * writes, and the last one that it may pass, which the host does. Numbers go up, and on again from 0.
+ */
+struct glk_drv_gate {
+	glk_atomic(uint32_t) at, open;
+};
+
+static inline bool glk_drv_gate_reached(uint32_t number, uint32_t by)
+{
+	return (int32_t)(by - number) >= 0;
+}
+
+#define GLK_DRV_OPS_VERSION 11
 
 /*
  * Entries marked optional may be NULL in a backend; glk_count_open fills them with stubs that
@@ -263,6 +278,10 @@ struct glk_drv_ops {
 		const struct glk_kernel *kernel, uint64_t *ret_kernel);
 	int (*launch)(struct glk_drv *drv, int device, const struct glk_launch *launch,
 		struct CUstream_st *stream);
+	/* Optional: work that is queued on a stream of that GPU from then on waits for a number of a gate. The stream captures
+	 * nothing. Whoever opens it must not wait for what may itself wait for the stream: unmap does not. */
+	int (*gate)(struct glk_drv *drv, int device, struct CUstream_st *stream,
+		struct glk_drv_gate *words, uint32_t number);
 
 	/* Locks host memory in place, whole pages of the system, so that all GPUs copy from and to
 	 * it at the speed of the link; and lets it go, when no copy of it is under way. It is locked

@@ -105,6 +105,9 @@
 	X(launch, (struct glk_drv *drv, int device, const struct glk_launch *launch,     \
 		struct CUstream_st *stream),                                             \
 		(inner, device, launch, stream), OTHER)                                  \
+	X(gate, (struct glk_drv *drv, int device, struct CUstream_st *stream,            \
+		struct glk_drv_gate *words, uint32_t number),                            \
+		(inner, device, stream, words, number), OTHER)                           \
 	X(host_lock, (struct glk_drv *drv, int device, void *ptr, size_t size),          \
 		(inner, device, ptr, size), OTHER)                                               \
 	X(host_unlock, (struct glk_drv *drv, int device, void *ptr),                     \

@@ -210,6 +210,7 @@ static const struct glk_drv_ops soft_ops = {
 	.copy = glk_soft_copy,
 	.copy_gpu = glk_soft_copy_gpu,
 	.fill = glk_soft_fill,
+	.gate = glk_soft_gate,
 	.module_load = glk_soft_module_load,
 	.module_free = glk_soft_module_free,
 	.kernel_find = glk_soft_kernel_find,
@@ -245,6 +246,7 @@ int glk_soft_open(const struct glk_conf *conf, struct glk_drv **ret_drv)
 	glk_lock_init(&soft->lock, GLK_RANK_DRIVER);
 	soft->gpus = (int)conf->soft_gpus;
 	soft->mps = conf->soft_mps;
+	soft->gated = conf->soft_gates;
 	soft->nodes = (int)conf->soft_nodes;
 	soft->stepped = conf->soft_streams != GLK_SOFT_STREAMS_WORKER;
 	soft->random = conf->soft_streams == GLK_SOFT_STREAMS_RANDOM;

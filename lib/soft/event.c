@@ -232,6 +232,35 @@ int glk_soft_stream_wait(
 	return err;
 }
 
+int glk_soft_gate(struct glk_drv *drv, int device, struct CUstream_st *stream,
+	struct glk_drv_gate *gate, uint32_t number)
+{
+	const struct soft_op op = {.kind = SOFT_GATE, .gate = gate, .value = number};
+	struct soft *soft = soft_of(drv);
+	uint32_t id, slot;
+	int err;
+
+	glk_soft_charge(soft, GLAKE_CALL_OTHER, 1);
+	glk_soft_enter(soft);
+	if (!soft->gated)
+		err = glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
+			"streams do not wait for the host with soft.gates=no");
+	else if (!glk_soft_host_is_locked(soft, (uintptr_t)gate, sizeof(*gate)))
+		err = glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuStreamWaitValue32",
+			1, "cuStreamWaitValue32 rule: the word is not locked");
+	else
+		err = glk_soft_stream_find(
+			soft, device, stream, "cuStreamWaitValue32", &id);
+	if (!err)
+		err = glk_soft_stream_usable(soft, id, "cuStreamWaitValue32");
+	if (!err)
+		err = glk_soft_race_add(soft, id, &op, &slot);
+	if (!err && !soft->stepped)
+		glk_soft_queue_run(soft);
+	glk_unlock(&soft->lock);
+	return err;
+}
+
 /* Events of the program. */
 
 int glk_soft_user_event_new(

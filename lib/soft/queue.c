@@ -21,6 +21,7 @@
 #include "base/error.h"
 
 #include <errno.h>
+#include <time.h>
 
 static const char *const kind_names[] = {
 	[SOFT_WORK] = "kernel",
@@ -30,6 +31,7 @@ static const char *const kind_names[] = {
 	[SOFT_WAIT] = "wait",
 	[SOFT_LAUNCH] = "kernel of the library",
 	[SOFT_PREFETCH] = "prefetch",
+	[SOFT_GATE] = "gate",
 };
 
 const char *glk_soft_kind_name(uint8_t kind)
@@ -128,14 +130,25 @@ static void op_run(struct soft *soft, uint32_t stream, const struct soft_op *op)
 		op->twin(op->args);
 }
 
+/* The stream has come there, which it says. */
+static bool is_open(const struct soft_op *op)
+{
+	glk_store_release(&op->gate->at, op->value); /* pairs with: who opens it */
+	/* pairs with: the same */
+	return glk_drv_gate_reached(op->value, glk_load_acquire(&op->gate->open));
+}
+
 static bool can_step(const struct soft *soft, uint32_t stream)
 {
 	const struct soft_stream *s = soft_stream_at(soft, stream);
 	const struct soft_op *op = soft_op_at(soft, s->head);
 
-	return s->head && !s->held &&
-		(op->kind != SOFT_WAIT ||
-			glk_soft_queue_is_done(soft, op->target, op->target_serial));
+	if (!s->head || s->held)
+		return false;
+	if (op->kind == SOFT_GATE)
+		return is_open(op);
+	return op->kind != SOFT_WAIT ||
+		glk_soft_queue_is_done(soft, op->target, op->target_serial);
 }
 
 bool glk_soft_queue_step(struct soft *soft, uint32_t stream)
@@ -156,6 +169,7 @@ bool glk_soft_queue_step(struct soft *soft, uint32_t stream)
 		s->tail = 0;
 	s->pending--;
 	soft->pending--;
+	soft->gates -= op->kind == SOFT_GATE;
 	op->serial = 0;
 	glk_slab_put(&soft->ops, slot);
 	return true;
@@ -182,7 +196,7 @@ uint32_t glk_soft_queue_put(struct soft *soft, uint32_t stream, const struct sof
 	uint32_t slot;
 
 	if (!soft->stepped && !s->head && !s->held && op->kind != SOFT_WAIT &&
-		!(soft->paced && op->kind == SOFT_COPY)) {
+		op->kind != SOFT_GATE && !(soft->paced && op->kind == SOFT_COPY)) {
 		op_run(soft, stream, op);
 		return 0;
 	}
@@ -202,6 +216,7 @@ uint32_t glk_soft_queue_put(struct soft *soft, uint32_t stream, const struct sof
 	s->tail = slot;
 	s->pending++;
 	soft->pending++;
+	soft->gates += op->kind == SOFT_GATE;
 	op_count(soft, queued, 1);
 	return slot;
 }
@@ -227,6 +242,16 @@ static void go_on(struct soft *soft)
 		glk_soft_pace_next(soft);
 }
 
+/* Another thread opens a gate, and may call the device before. */
+static void await_host(struct soft *soft)
+{
+	static const struct timespec soon = {.tv_nsec = 10000};
+
+	glk_unlock(&soft->lock);
+	nanosleep(&soon, NULL);
+	glk_lock(&soft->lock);
+}
+
 /* Runs a stream, and what it waits for, until it is empty or this operation of it is done. */
 static int run_until(struct soft *soft, uint32_t stream, uint32_t last, uint64_t serial,
 	const char *call)
@@ -246,6 +271,11 @@ static int run_until(struct soft *soft, uint32_t stream, uint32_t last, uint64_t
 			return glk_error_native(-EBUSY, GLAKE_ERROR_BUSY, call, 0,
 				"%s would wait for ever: stream %u of GPU %d is held",
 				call, at, soft_stream_at(soft, at)->device);
+		if (op->kind == SOFT_GATE) {
+			await_host(soft);
+			at = stream;
+			continue;
+		}
 		if (op->kind != SOFT_WAIT) {
 			go_on(soft);
 			at = stream;
@@ -337,7 +367,7 @@ static void steps(struct soft *soft)
 /* A call has come. */
 static void turn(struct soft *soft)
 {
-	if (soft->paced)
+	if (soft->paced || (soft->gates && !soft->stepped))
 		glk_soft_queue_run(soft);
 	if (!soft->random || !soft->pending)
 		return;

@@ -91,6 +91,7 @@ enum soft_kind {
 	SOFT_WAIT,
 	SOFT_LAUNCH,   /* of a kernel of the library */
 	SOFT_PREFETCH, /* of managed memory at dst, to the room with number `value` */
+	SOFT_GATE,     /* until the host has opened `gate` for `value` */
 };
 
 struct soft_op {
@@ -101,6 +102,7 @@ struct soft_op {
 	uint32_t target;
 	uint32_t next, stream;
 	uint32_t value; /* RECORD, WAIT: the event, 0 in a graph */
+	struct glk_drv_gate *gate;
 	double end; /* COPY, at the pace of links: when it ends; 0: it has not begun */
 	uint8_t kind;
 	bool write;
@@ -130,6 +132,7 @@ struct soft {
 	struct glk_lock lock;
 	void (*turn)(struct soft *soft); /* a call has come: queued work may run */
 	int gpus, nodes;
+	bool gated;   /* streams can wait for the host */
 	bool mps;     /* as if others shared them by MPS */
 	bool stepped; /* queued work does not run by itself */
 	bool random;  /* but now and then */
@@ -148,6 +151,7 @@ struct soft {
 	struct soft_dice dice;
 	uint64_t serial;
 	uint32_t pending;		  /* operations queued on all streams */
+	uint32_t gates;			  /* of these, the ones that wait for the host */
 	struct glk_slab hosts;		  /* memory of the host that is locked */
 	struct soft_managed *managed;	  /* NULL: there never was any */
 	uint64_t reach[SOFT_STREAMS + 1]; /* scratch of race.c */
@@ -361,6 +365,8 @@ int glk_soft_event_query(struct glk_drv *drv, struct glk_drv_event *event);
 int glk_soft_event_sync(struct glk_drv *drv, struct glk_drv_event *event);
 int glk_soft_stream_wait(
 	struct glk_drv *drv, struct CUstream_st *stream, struct glk_drv_event *event);
+int glk_soft_gate(struct glk_drv *drv, int device, struct CUstream_st *stream,
+	struct glk_drv_gate *gate, uint32_t number);
 int glk_soft_user_event_new(
 	struct glk_drv *drv, int device, struct CUevent_st **ret_event);
 int glk_soft_user_event_free(struct glk_drv *drv, struct CUevent_st *event);

@@ -394,6 +394,24 @@ static glk_cu_result fake_cuMemsetD32Async(
 	return GLK_CU_SUCCESS;
 }
 
+static glk_cu_result fake_cuStreamWriteValue32(struct CUstream_st *stream,
+	glk_cu_address addr, uint32_t value, unsigned int flags)
+{
+	BEGIN;
+	fake.address = addr;
+	fake.size = value;
+	return flags ? GLK_CU_INVALID_VALUE : GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuStreamWaitValue32(struct CUstream_st *stream,
+	glk_cu_address addr, uint32_t value, unsigned int flags)
+{
+	BEGIN;
+	fake.address = addr;
+	fake.size = value;
+	return flags ? GLK_CU_INVALID_VALUE : GLK_CU_SUCCESS;
+}
+
 static glk_cu_result fake_cuModuleLoadData(struct CUmod_st **module, const void *image)
 {
 	BEGIN;
