@@ -309,9 +309,11 @@ GLK_LIVE_KEY(guard, mode, CHOICE, guard_mode, "off", 0, 0,
 	"looks at them before they serve again: a write after the free is found, but for one of a byte that is 0xff already. The next block "
 	"comes with them, so that what is read before it was written shows. Up to 16384 blocks are kept, with poison a 32nd of the memory of the GPU, else 32MiB of those of 128KiB and less, and of others 32MiB and a "
 	"32nd of what is live where that is less; they go back when a request has no room and by glake_trim. With full each block ends against addresses that are "
-	"never mapped, of any size and as many as there are, has a canary of 512 bytes before it, comes filled, and goes at once when it is freed: "
-	"its free waits for the work on it, as none does in other modes, and its mappings go before it returns, so that a use after it ends in "
-	"an illegal access. A block takes whole pages, of 2MiB or pool.large_page, and some 60us to have and to free for each of them. Blocks with a tag or a flag, of a pool of graphs, and those that a "
+	"never mapped, of any size and as many as there are, has a canary of 512 bytes before it, comes filled, and goes when it is freed: "
+	"its stream stops behind the work that was queued before, until a thread of the library has taken the mappings away, and a use that is queued "
+	"behind it ends in an illegal access. The program does not wait for that, but where it was seen to use more than one stream, where the driver "
+	"has no such stops (cuStreamWaitValue32), or where there is no thread: there the free waits for the work, as none does in other modes, and the mappings are gone when it returns. "
+	"Kernels of a stream that the library was never told of may run before that. A block takes whole pages, of 2MiB or pool.large_page, and some 60us to have and to free for each of them. Blocks with a tag or a flag, of a pool of graphs, and those that a "
 	"capture asks for, have none.")
 
 GLK_KEY(guard, names, TEXT, guard_names, "", 0, 0, "",

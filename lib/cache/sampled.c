@@ -3,7 +3,8 @@
  * Blocks beside which there is nothing: an arena in which each of them has slots of its own, a slot before them and one
  * behind them that are never mapped, and ends with its last slot or begins with its first, by turns. So whatever
  * reaches past that end meets no memory. When one is freed its mappings go, as soon as the work on it has finished,
- * and its addresses are given again when there are no others.
+ * and its addresses are given again when there are no others. With guard.mode=full nothing that is queued behind the
+ * free finds them (gate.c).
  *
  * In all else it is the arena of a tag that is of no tag.
  */

@@ -130,6 +130,23 @@ static void launches(void)
 	is_int(drv->ops->module_load(drv, 2, text, &module), -EINVAL, "for no GPU");
 }
 
+/* A stream that waits for the host. */
+static void gates(void)
+{
+	static struct glk_drv_gate words;
+
+	is_int(drv->ops->gate(drv, 1, NULL, &words, 7), 0, "a gate");
+	ok(fake->address == (uintptr_t)&words.open && fake->size == 7 &&
+			fake->context == FAKE_CONTEXT(1),
+		"  on the default stream of the GPU");
+	fail("cuStreamWriteValue32", GLK_CU_NOT_SUPPORTED);
+	is_int(drv->ops->gate(drv, 0, FAKE_STREAM, &words, 8), -EOPNOTSUPP,
+		"a GPU that has none");
+	fail("cuStreamWaitValue32", GLK_CU_ILLEGAL_ADDRESS);
+	is_int(drv->ops->gate(drv, 0, FAKE_STREAM, &words, 8), -ENODEV, "a lost one");
+	fail(NULL, 0);
+}
+
 static int kind_at(uint64_t addr, size_t size)
 {
 	struct glk_spot spot;
@@ -210,6 +227,7 @@ int main(void)
 	default_streams();
 	host();
 	launches();
+	gates();
 	spots();
 	is_int(fake->pushes, fake->pops, "as many pops as pushes");
 	is_int(fake->mode, 0, "the capture mode is as before");

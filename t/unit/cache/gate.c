@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Mappings that go when a stream comes to the place of a free: the books meanwhile and afterwards, and what fails. */
+#include "rig.h"
+
+#include "cache/sampled.h"
+#include "guard/guard.h"
+
+#include <time.h>
+
+static struct rig rig;
+static struct CUstream_st *a;
+
+static void set_up(const char *setting)
+{
+	rig_open(&rig,
+		(const char *const[]){
+			"soft.gates=yes", "soft.streams=stepped", setting, NULL});
+	a = rig_stream(&rig);
+	if (glk_guard_set(&rig.cache, GLK_GUARD_FULL, 1))
+		tap_bail(rig_error().text);
+}
+
+static void take_down(void)
+{
+	/* what found no gate waits for that */
+	rig.drv->ops->device_sync(rig.drv, 0);
+	glk_guard_fini(&rig.cache);
+	rig_close(&rig, 0);
+}
+
+static bool comes_and_goes(size_t size)
+{
+	uint64_t addr;
+
+	return !rig_try(&rig, size, a, 0, &addr) && !rig_free(&rig, addr, a);
+}
+
+/* Plans under way: gates that are not in the books. */
+static uint32_t under_way(void)
+{
+	uint32_t count;
+
+	glk_lock(&rig.cache.lock);
+	count = rig.cache.plans.under_way;
+	glk_unlock(&rig.cache.lock);
+	return count;
+}
+
+static void await_none(void)
+{
+	static const struct timespec soon = {.tv_nsec = 1000000};
+
+	while (under_way())
+		nanosleep(&soon, NULL);
+}
+
+static void books(void)
+{
+	int torn = 0;
+
+	set_up(NULL);
+	for (int i = 0; i < 5; i++)
+		torn += !comes_and_goes(3 * MIB);
+	ok(!torn && under_way() == 5, "five blocks are behind gates");
+	is_int((int64_t)rig_figures(&rig).live, 0, "  and not live");
+	is_int(rig.drv->ops->stream_sync(rig.drv, 0, a), 0, "their stream goes on");
+	await_none();
+	is_sound(&rig, "the books agree");
+	ok(comes_and_goes(10 * MIB), "others follow");
+	take_down();
+}
+
+/* A GPU that is lost comes to no gate: what is behind them is taken back all the same. */
+static void lost(void)
+{
+	int torn = 0;
+
+	set_up(NULL);
+	for (int i = 0; i < 5; i++)
+		torn += !comes_and_goes(3 * MIB);
+	ok(!torn && under_way() == 5, "five blocks are behind gates");
+	torn = glk_fault_set(rig.drv, "memory_info:from=1:err=ENODEV");
+	await_none();
+	torn += glk_fault_set(rig.drv, "off");
+	ok(!torn, "the GPU is lost, and nobody waits for them");
+	is_sound(&rig, "the books agree");
+	take_down();
+}
+
+static void fails(const char *rule)
+{
+	int torn = 0, struck = 0;
+
+	set_up(NULL);
+	for (int nth = 1; nth < 6; nth++) {
+		char text[64];
+
+		snprintf(text, sizeof(text), rule, nth);
+		torn += glk_fault_set(rig.drv, text) != 0;
+		for (int i = 0; i < 3; i++)
+			torn += !comes_and_goes(3 * MIB);
+		rig.drv->ops->stream_sync(rig.drv, 0, a);
+		await_none();
+		struck += rig_struck(&rig);
+		torn += !rig_is_sound(&rig);
+	}
+	torn += glk_fault_set(rig.drv, "off") != 0;
+	ok(!torn, "%s: struck %d times", rule, struck);
+	tap_expect_log(tap.logs - tap.expected);
+	take_down();
+}
+
+/* There is no thread to be had, or no memory: frees wait. */
+static void without(void)
+{
+	pthread_attr_t before;
+	int torn = 0;
+
+	set_up(NULL);
+	before = rig_no_threads();
+	torn += !comes_and_goes(3 * MIB) || under_way();
+	pthread_setattr_default_np(&before);
+	torn += !comes_and_goes(3 * MIB) || under_way();
+	ok(!torn, "without a thread a free waits, and the next one too");
+	take_down();
+	for (int nth = 1; nth < 8; nth++) {
+		set_up(NULL);
+		glk_region_fail_after((uint32_t)nth);
+		comes_and_goes(3 * MIB);
+		glk_region_fail_after(0);
+		torn += !comes_and_goes(3 * MIB);
+		rig.drv->ops->stream_sync(rig.drv, 0, a);
+		await_none();
+		torn += !rig_is_sound(&rig);
+		tap_expect_log(tap.logs - tap.expected);
+		take_down();
+	}
+	ok(!torn, "nor is anything lost without memory");
+}
+
+/* The end waits for what is behind gates. */
+static void ends(void)
+{
+	set_up(NULL);
+	ok(comes_and_goes(3 * MIB) && under_way() == 1,
+		"one is behind a gate at the end");
+	take_down();
+}
+
+int main(void)
+{
+	tap_plan_later();
+	books();
+	lost();
+	fails("gate:nth=%d:err=EIO");
+	fails("unmap:nth=%d:err=EIO");
+	without();
+	ends();
+	return tap_done();
+}
