@@ -17,9 +17,7 @@
  * The helper hears the bell, has what lies idle released, and gives it. Without one each request that is not straight does at its end, and who
  * waits in line meanwhile, who has released all that is idle before.
  */
-#include "share/broker.h"
-#include "share/publish.h"
-#include "share/share.h"
+#include "share/lessee.h"
 
 #include "base/cancel.h"
 #include "base/clock.h"
@@ -49,51 +47,6 @@
 #define LATE_MOST INT64_C(10000000000)
 /* Times that one question is asked, of brokers that end meanwhile. */
 #define TRIES 8
-/* Names that are remembered: as many as a broker has. */
-#define NAMES 4096
-
-/*
- * A name about which a broker said what the next one does not know. Contents are loaded once though a broker ends, or a
- * connection: who was to load them claims them again as soon as it is back, and who was told to come again says so, and
- * does not get the claim before the other had time to come (broker.c).
- */
-struct name {
-	enum { NONE, CLAIMED, AWAITED, GIVEN_UP /* while the broker was away */ } is;
-	bool unsure; /* AWAITED: it may have been claimed, by a question that had no answer */
-	uint64_t turn; /* of the connection over which it was first said */
-	uint64_t age;  /* in the order in which names came */
-	struct glk_broker_item item;
-};
-
-struct glk_lessee {
-	struct glk_leave leave; /* the first */
-	struct glk_pool *pool;
-	const struct glk_conf *conf;
-	glk_lessee_trim_fn trim;
-	void *of;
-	char path[PATH_MAX];
-	uint64_t self;
-	struct glk_lock lock; /* of all below */
-	bool here, said_away, ended;
-	char why[GLK_WIRE_WHY_MAX]; /* it is not here */
-	int conn, bell,
-		wake; /* -1: none. The bell keeps its number while the context lives */
-	struct glk_wire_mark conn_mark, bell_mark, wake_mark;
-	uint64_t turn;	     /* of the connection */
-	int64_t away, tried; /* ns: since when, and when it was looked for last */
-	pthread_t thread;
-	bool runs;
-	struct glk_wire_frame frame;
-	struct glk_shared *shared; /* what is published or attached */
-	uint32_t names;		   /* behind the last that was used */
-	uint64_t named;		   /* so far */
-	struct name name[NAMES];
-	struct {
-		uint64_t leased, least, most;
-		uint64_t asked, given, refused,
-			waited; /* so far: asks, bytes, refusals, ns */
-	} gpu[GLK_BROKER_GPUS];
-};
 
 static struct glk_lessee *lessee_of(struct glk_leave *leave)
 {
@@ -115,7 +68,7 @@ static void close_marked(int *fd, const struct glk_wire_mark *mark)
 	*fd = -1;
 }
 
-static void lose(struct glk_lessee *l, const char *why)
+void glk_lessee_lose(struct glk_lessee *l, const char *why)
 {
 	close_marked(&l->conn, &l->conn_mark);
 	if (!l->here)
@@ -126,29 +79,30 @@ static void lose(struct glk_lessee *l, const char *why)
 	glk_info("the broker at %s is away: %s", l->path, why);
 }
 
-static int say(
+int glk_lessee_say(
 	struct glk_lessee *l, uint32_t kind, const void *body, size_t size, const int *fd)
 {
 	int err;
 
 	if (!glk_wire_is(l->conn, &l->conn_mark)) {
 		l->conn = -1;
-		lose(l, "the program has closed its descriptor");
+		glk_lessee_lose(l, "the program has closed its descriptor");
 		return -EPIPE;
 	}
 	err = glk_wire_send(l->conn, kind, body, size, fd, fd ? 1 : 0, SEND_MS);
 	if (err)
-		lose(l, strerror(-err));
+		glk_lessee_lose(l, strerror(-err));
 	return err;
 }
 
 /* The answer to what was said last. */
-static int hear_answer(struct glk_lessee *l, struct glk_wire_frame *frame)
+int glk_lessee_hear(struct glk_lessee *l, struct glk_wire_frame *frame)
 {
 	int err = glk_wire_receive(l->conn, frame, ANSWER_MS);
 
 	if (err)
-		lose(l, err == -EAGAIN ? "it does not answer" : strerror(-err));
+		glk_lessee_lose(
+			l, err == -EAGAIN ? "it does not answer" : strerror(-err));
 	return err;
 }
 
@@ -233,158 +187,6 @@ static int take_welcome(struct glk_lessee *l)
 	return 0;
 }
 
-/* NULL: it is not known. */
-static struct name *find_name(struct glk_lessee *l, const struct glk_broker_item *item)
-{
-	for (uint32_t i = 0; i < l->names; i++) {
-		struct name *n = &l->name[i];
-
-		if (n->is && n->item.gpu == item->gpu && !strcmp(n->item.key, item->key))
-			return n;
-	}
-	return NULL;
-}
-
-/* For one more: the one that is awaited longest makes way. NULL: all are claimed. */
-static struct name *place_name(struct glk_lessee *l)
-{
-	struct name *oldest = NULL;
-
-	for (uint32_t i = 0; i < NAMES; i++) {
-		struct name *n = &l->name[i];
-
-		if (!n->is)
-			return n;
-		if (n->is == AWAITED && (!oldest || n->age < oldest->age))
-			oldest = n;
-	}
-	return oldest;
-}
-
-/* One that cannot be remembered is as it was without. */
-static void keep_name(struct glk_lessee *l, const struct glk_broker_item *item, int is)
-{
-	struct name *n = find_name(l, item);
-
-	if (!n) {
-		n = place_name(l);
-		if (!n)
-			return;
-		*n = (struct name){
-			.is = AWAITED, .item = *item, .turn = l->turn, .age = l->named++};
-		n->item.flags = GLK_BROKER_CLAIM;
-		if (l->names <= n - l->name)
-			l->names = (uint32_t)(n - l->name) + 1;
-	}
-	if (n->is != AWAITED || is != AWAITED)
-		n->turn = l->turn;
-	n->is = is;
-	n->unsure = false;
-}
-
-/* Of a claim that the broker refused. */
-static int refusal_of(const struct glk_wire_frame *frame)
-{
-	const struct glk_broker_refused *refused = (const void *)frame->body;
-
-	return frame->kind == GLK_BROKER_REFUSED && frame->length == sizeof(*refused)
-		? refused->err
-		: 0;
-}
-
-/* After a question about a name; `away`: it has no answer, and was not even asked where it was not `said`. */
-static void note_name(struct glk_lessee *l, uint32_t kind,
-	const struct glk_broker_item *item, const struct glk_wire_frame *frame, bool said,
-	bool away)
-{
-	bool claims = kind == GLK_BROKER_GET && item->flags & GLK_BROKER_CLAIM;
-	struct name *n = find_name(l, item);
-	int err = away ? 0 : refusal_of(frame);
-
-	if (away && claims && said && !n) {
-		/* who is told to come again need not: others may have the claim then */
-		keep_name(l, item, GIVEN_UP);
-	} else if (away && claims && said && n->is == AWAITED) {
-		n->unsure = true;
-	} else if (away) {
-		if (kind == GLK_BROKER_END && n && n->is == CLAIMED)
-			n->is = GIVEN_UP;
-	} else if (claims && (err == -ENOENT || err == -EAGAIN)) {
-		keep_name(l, item, err == -ENOENT ? CLAIMED : AWAITED);
-	} else if (!err && n) {
-		n->is = NONE;
-	}
-}
-
-/* Says something of a name that was remembered, and has the answer. 0 or -errno. */
-static int say_name(struct glk_lessee *l, uint32_t kind, const struct name *n)
-{
-	int err = say(l, kind, &n->item, sizeof(n->item), NULL);
-
-	if (!err)
-		err = hear_answer(l, &l->frame);
-	if (!err)
-		glk_wire_frame_close(&l->frame);
-	return err;
-}
-
-/* In the broker's words: another process has claimed it, or there are too many names, or what there may be. */
-static void tell_lost(const struct glk_lessee *l, const struct name *n)
-{
-	const struct glk_broker_refused *refused = (const void *)l->frame.body;
-	bool is_refused = refusal_of(&l->frame);
-
-	glk_warn("%s is not for this process to publish any more: %.*s", n->item.key,
-		is_refused ? (int)sizeof(refused->text) - 1 : INT_MAX,
-		is_refused ? refused->text : "the broker says what it was not asked");
-}
-
-/* Claims of before; what somebody else has by now is no claim any more. */
-static void claim_again(struct glk_lessee *l)
-{
-	for (uint32_t i = 0; i < l->names && l->here; i++) {
-		struct name *n = &l->name[i];
-		bool awaited = n->is == AWAITED;
-
-		if (!n->is || (awaited && !n->unsure))
-			continue;
-		if (say_name(l, n->is == CLAIMED ? GLK_BROKER_GET : GLK_BROKER_END, n))
-			return;
-		n->unsure = false;
-		if (awaited)
-			continue;
-		if (n->is == CLAIMED && refusal_of(&l->frame) == -ENOENT) {
-			n->turn = l->turn;
-			continue;
-		}
-		if (n->is == CLAIMED && l->frame.kind == GLK_BROKER_FOUND) {
-			glk_warn("another process has published %s meanwhile",
-				n->item.key);
-			say_name(l, GLK_BROKER_END, n);
-		} else if (n->is == CLAIMED) {
-			tell_lost(l, n);
-		}
-		n->is = NONE;
-	}
-}
-
-/* What a broker that has ended held for others, the new one holds again. */
-static void put_again(struct glk_lessee *l)
-{
-	for (struct glk_shared *s = l->shared; s && l->here; s = s->next) {
-		struct glk_broker_item item = s->item;
-
-		item.flags |= GLK_BROKER_AGAIN;
-		if (say(l, GLK_BROKER_PUT, &item, sizeof(item), &s->fd) ||
-			hear_answer(l, &l->frame))
-			return;
-		glk_wire_frame_close(&l->frame);
-		if (l->frame.kind != GLK_BROKER_DONE)
-			glk_warn("what was published as %s is something else by now",
-				item.key);
-	}
-}
-
 /* Under the lock. */
 static int reach(struct glk_lessee *l)
 {
@@ -411,7 +213,7 @@ static int reach(struct glk_lessee *l)
 		err = hang_bell(l, &other);
 	if (err)
 		goto out;
-	err = say(l, GLK_BROKER_HELLO, &hello, sizeof(hello), &other);
+	err = glk_lessee_say(l, GLK_BROKER_HELLO, &hello, sizeof(hello), &other);
 	close(other);
 	if (!err)
 		err = take_welcome(l);
@@ -419,8 +221,7 @@ static int reach(struct glk_lessee *l)
 		goto out;
 	l->here = true;
 	l->turn++;
-	claim_again(l);
-	put_again(l);
+	glk_names_again(l);
 	if (l->said_away)
 		glk_warn("the broker at %s is back", l->path);
 	l->said_away = false;
@@ -452,7 +253,7 @@ static int be_alone(struct glk_lessee *l)
  * Until the broker is here. 0; 1: the process is alone; -ENOMEM with a record. Under the lock, which is given up for
  * each wait.
  */
-static int find(struct glk_lessee *l)
+int glk_lessee_find(struct glk_lessee *l)
 {
 	const struct timespec step = {.tv_nsec = RETRY_MS * 1000000};
 	int err;
@@ -505,7 +306,7 @@ static void give(struct glk_lessee *l, struct glk_node *node, uint64_t bytes)
 	l->gpu[node->index].leased -= given.bytes;
 	l->gpu[node->index].given += given.bytes;
 	if (given.bytes && l->here)
-		say(l, GLK_BROKER_GIVE, &given, sizeof(given), NULL);
+		glk_lessee_say(l, GLK_BROKER_GIVE, &given, sizeof(given), NULL);
 }
 
 static void give_rest(struct glk_leave *leave, struct glk_node *node)
@@ -549,7 +350,7 @@ static int ask_now(struct glk_lessee *l, struct glk_node *node, uint64_t bytes)
 	int err;
 
 	want.like = bytes < l->conf->share_chunk ? l->conf->share_chunk : bytes;
-	err = say(l, GLK_BROKER_WANT, &want, sizeof(want), NULL);
+	err = glk_lessee_say(l, GLK_BROKER_WANT, &want, sizeof(want), NULL);
 	if (err)
 		return -EPIPE;
 	err = glk_wire_receive(l->conn, &l->frame, ANSWER_MS);
@@ -559,7 +360,7 @@ static int ask_now(struct glk_lessee *l, struct glk_node *node, uint64_t bytes)
 		if (err != -EPROTO)
 			return err;
 	}
-	lose(l, err == -EAGAIN ? "it does not answer" : strerror(-err));
+	glk_lessee_lose(l, err == -EAGAIN ? "it does not answer" : strerror(-err));
 	return -EPIPE;
 }
 
@@ -598,7 +399,7 @@ static int ask_in_line(struct glk_lessee *l, struct glk_node *node, uint64_t byt
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
 		return glk_error_native(-ENOMEM, GLAKE_ERROR_LIMIT, "socketpair", errno,
 			"no socket to wait for the broker's answer");
-	err = say(l, GLK_BROKER_WANT, &want, sizeof(want), &ends[1]);
+	err = glk_lessee_say(l, GLK_BROKER_WANT, &want, sizeof(want), &ends[1]);
 	close(ends[1]);
 	if (!err) {
 		cancel = glk_cancel_off();
@@ -612,7 +413,8 @@ static int ask_in_line(struct glk_lessee *l, struct glk_node *node, uint64_t byt
 			err = take_answer(l, node, bytes, &frame, turn);
 		} else if (turn == l->turn) {
 			/* what it may have granted is told with the next HELLO not to be */
-			lose(l, err == -EAGAIN ? "it does not answer" : strerror(-err));
+			glk_lessee_lose(l,
+				err == -EAGAIN ? "it does not answer" : strerror(-err));
 			err = -EPIPE;
 		}
 	}
@@ -633,7 +435,7 @@ static int ask(struct glk_leave *leave, struct glk_node *node, uint64_t bytes, b
 		if (tries == TRIES)
 			found = be_alone(l) ? -ENOMEM : 1;
 		else
-			found = l->ended ? 1 : find(l);
+			found = l->ended ? 1 : glk_lessee_find(l);
 		if (found) {
 			err = found < 0 ? found : 0;
 			if (!err)
@@ -648,84 +450,6 @@ static int ask(struct glk_leave *leave, struct glk_node *node, uint64_t bytes, b
 		l->gpu[node->index].waited += (uint64_t)(glk_clock_ns() - since);
 	glk_unlock(&l->lock);
 	return err;
-}
-
-/* ---- What is published ---- */
-
-static int refuse_item(const struct glk_wire_frame *frame, const char *key)
-{
-	const struct glk_broker_refused *refused = (const void *)frame->body;
-	int err = refused->err;
-
-	if (frame->kind != GLK_BROKER_REFUSED || frame->length != sizeof(*refused) ||
-		err >= 0)
-		err = -EIO;
-	return glk_error(err,
-		err == -EAGAIN		 ? GLAKE_ERROR_AGAIN
-			: err == -ENOSPC ? GLAKE_ERROR_LIMIT
-					 : GLAKE_ERROR_INVAL,
-		"%s: %.*s", key, (int)sizeof(refused->text) - 1, refused->text);
-}
-
-int glk_lessee_item(struct glk_lessee *l, uint32_t kind,
-	const struct glk_broker_item *item, const int *fd, struct glk_wire_frame *frame)
-{
-	uint32_t wanted = kind == GLK_BROKER_GET ? GLK_BROKER_FOUND : GLK_BROKER_DONE;
-	struct glk_broker_item said = *item;
-	bool claims = kind == GLK_BROKER_GET && item->flags & GLK_BROKER_CLAIM, asks;
-	const struct name *name;
-	int err;
-
-	glk_lock(&l->lock);
-	asks = !find(l);
-	name = find_name(l, item);
-	if (claims && !name && !place_name(l)) {
-		err = glk_error(-ENOSPC, GLAKE_ERROR_LIMIT,
-			"%s: this process has claimed %d names already", item->key,
-			NAMES);
-		goto unlock;
-	}
-	if (claims && name && name->is == AWAITED && name->turn != l->turn)
-		said.flags |= GLK_BROKER_AGAIN;
-	err = !asks || say(l, kind, &said, sizeof(said), fd) || hear_answer(l, frame);
-	note_name(l, kind, item, frame, asks, err);
-	if (err)
-		err = glk_error(-EAGAIN, GLAKE_ERROR_AGAIN,
-			"the broker at %s is away: %s", l->path, l->why);
-unlock:
-	glk_unlock(&l->lock);
-	if (err)
-		return err;
-	if (frame->kind == wanted && frame->count == (kind == GLK_BROKER_GET ? 1u : 0u) &&
-		(kind != GLK_BROKER_GET || frame->length == sizeof(*item)))
-		return 0;
-	glk_wire_frame_close(frame);
-	return refuse_item(frame, item->key);
-}
-
-void glk_lessee_keep(struct glk_lessee *l, struct glk_shared *shared)
-{
-	glk_lock(&l->lock);
-	shared->next = l->shared;
-	l->shared = shared;
-	glk_unlock(&l->lock);
-}
-
-struct glk_shared *glk_lessee_take(struct glk_lessee *l, int device, uint64_t addr)
-{
-	struct glk_shared **link, *found;
-
-	glk_lock(&l->lock);
-	link = &l->shared;
-	while (*link &&
-		((*link)->addr != addr || !(*link)->attached ||
-			(*link)->item.gpu != (uint32_t)device))
-		link = &(*link)->next;
-	found = *link;
-	if (found)
-		*link = found->next;
-	glk_unlock(&l->lock);
-	return found;
 }
 
 void glk_lessee_make_room(struct glk_lessee *l, int device, uint64_t bytes)
@@ -765,7 +489,7 @@ static void yield_to(struct glk_lessee *l, struct glk_node *node, uint64_t keep,
 	l->gpu[node->index].asked++;
 	give(l, node, beyond(l, node, keep));
 	if (l->here)
-		say(l, GLK_BROKER_TOLD, &told, sizeof(told), NULL);
+		glk_lessee_say(l, GLK_BROKER_TOLD, &told, sizeof(told), NULL);
 	glk_unlock(&l->lock);
 }
 
@@ -782,7 +506,7 @@ static void hear(struct glk_lessee *l, bool may_trim)
 			? glk_wire_receive(l->bell, &frame, 0)
 			: -EBADF;
 		if (err && err != -EAGAIN)
-			lose(l,
+			glk_lessee_lose(l,
 				err == -EBADF ? "the program has closed its descriptor"
 					      : "it has ended");
 		glk_unlock(&l->lock);
@@ -933,7 +657,7 @@ void glk_lessee_free(struct glk_lessee *l)
 		return;
 	glk_lessee_stop(l);
 	if (l->here)
-		say(l, GLK_BROKER_BYE, NULL, 0, NULL);
+		glk_lessee_say(l, GLK_BROKER_BYE, NULL, 0, NULL);
 	close_marked(&l->conn, &l->conn_mark);
 	close_marked(&l->bell, &l->bell_mark);
 	close_marked(&l->wake, &l->wake_mark);

@@ -8,7 +8,7 @@
  * those above to see to.
  *
  * Order		dmabuf.c; export.c; import.c, and on it mirror.c and mirror_open.c; books.c, shelf.c, and on them broker.c, which
- *		is no part of the library but a program (broker_main.c); lease.c, which asks it, and on it publish.c; quota.c
+ *		is no part of the library but a program (broker_main.c); lease.c, which asks it, on it names.c, and on that publish.c; quota.c
  * Threads	any thread may call any function
  * Cost		on an H200 an export of a page takes 35 us, whatever its size, and 0.5 to 0.9 ms
  *		while no other page of the process is out; an import 30 us and its mapping
