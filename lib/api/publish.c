@@ -191,15 +191,19 @@ int glake_seal(struct glake *ctx, void *ptr, struct CUstream_st *stream, uint64_
 	struct glake_sealed *ret_sealed)
 {
 	struct glake_sealed sealed = {.sz = sizeof(sealed)};
+	struct glk_context *context;
 	struct glk_cache *cache;
-	int err = glk_context_owner(ctx, ptr, &cache), cancel;
+	int err = glk_context_get(ctx, &context), cancel;
 
+	if (!err)
+		err = glk_context_owner(ctx, ptr, &cache);
 	if (!err && ret_sealed)
 		err = glk_sized_out(ret_sealed, &sealed, sizeof(sealed));
 	if (err)
 		return err;
 	cancel = glk_cancel_off();
-	err = glk_cache_seal(cache, (uint64_t)(uintptr_t)ptr, stream, rate, &sealed);
+	err = glk_cache_seal(
+		cache, context->lessee, (uint64_t)(uintptr_t)ptr, stream, rate, &sealed);
 	glk_cancel_restore(cancel);
 	if (ret_sealed)
 		glk_sized_out(ret_sealed, &sealed, sizeof(sealed));

@@ -575,9 +575,9 @@ int glk_cache_whole(struct glk_cache *cache, uint64_t addr, struct glk_portion *
 int glk_cache_is_shared(struct glk_cache *cache, uint64_t addr,
 	const struct glk_sharing *ranges, size_t count, bool *ret_is);
 /* dedup.c: contracts as glake_seal() and glake_unseal() for an elastic block. *ret has its size; it is written after an
- * error too. */
-int glk_cache_seal(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
-	uint64_t rate, struct glake_sealed *ret);
+ * error too. `lessee`: NULL, there is no broker. */
+int glk_cache_seal(struct glk_cache *cache, struct glk_lessee *lessee, uint64_t addr,
+	struct CUstream_st *stream, uint64_t rate, struct glake_sealed *ret);
 int glk_cache_unseal(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream);
 /* How much of all live blocks on the GPU is there more than once, in parts of `grain` bytes, as far as numbers tell.
  * Blocks are claimed while they are read, one after the other. 0, or as glake_alike(). */

@@ -25,6 +25,7 @@
 #include "cache/seal.h"
 #include "cache/sealed.h"
 #include "cache/tag/tag.h"
+#include "share/publish.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -43,6 +44,7 @@ struct dedup {
 	bool every;	      /* not blocks that are sealed alone */
 	uint64_t *
 		source; /* of each slot of the block an address with the same number; 0: none */
+	uint32_t *own; /* and the part of the look that has its number, from 1; 0: none */
 	struct glake_sealed did;
 };
 
@@ -155,8 +157,11 @@ static int begin(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	glk_part_at(arena->gpu, e)->final = true;
 	glk_sums_forget(arena->gpu, all.first, all.last - all.first + 1);
 	for (uint32_t slot = all.first; slot <= all.last; slot++) {
+		const struct glk_page *page =
+			glk_map_page(&arena->map, arena->map.page[slot]);
+
 		if (glk_is_sealed(&arena->map, slot) &&
-			glk_map_page(&arena->map, arena->map.page[slot])->sealers > 1)
+			(page->sealers > 1 || page->foreign))
 			d->did.shared += d->part;
 	}
 	return look_at_pages(d, arena, e, true);
@@ -411,14 +416,20 @@ static int pair(struct dedup *d)
 {
 	uint64_t slots = d->size / slot_bytes(d);
 	const struct glk_alike_pair *pairs;
-	uint64_t count = glk_likeness_pair(d->look, &pairs);
+	uint64_t count = glk_likeness_pair(d->look, &pairs), addr;
 
 	d->did.looked = glk_likeness_looked(d->look);
 	if (!slots)
 		return 0;
-	d->source = glk_region_new(slots * sizeof(*d->source));
+	d->source = glk_region_new(slots * (sizeof(*d->source) + sizeof(*d->own)));
 	if (!d->source)
 		return -ENOMEM;
+	d->own = (uint32_t *)(d->source + slots);
+	for (uint64_t i = 0; i < d->did.looked / d->part; i++) {
+		glk_likeness_number(d->look, i, &addr);
+		if (addr - d->addr < slots * slot_bytes(d))
+			d->own[(addr - d->addr) / slot_bytes(d)] = (uint32_t)i + 1;
+	}
 	for (uint64_t i = 0; i < count; i++) {
 		if (pairs[i].b - d->addr < slots * slot_bytes(d))
 			d->source[(pairs[i].b - d->addr) / slot_bytes(d)] = pairs[i].a;
@@ -426,8 +437,231 @@ static int pair(struct dedup *d)
 	return 0;
 }
 
-int glk_cache_seal(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
-	uint64_t rate, struct glake_sealed *ret)
+/* ---- Pages of other processes ---- */
+
+/*
+ * What is the block's alone is looked for at the broker, a batch of pages at a time. What others have stands in a block
+ * beside it while it is compared, and is exchanged as above; what nobody has is offered to them.
+ */
+struct across {
+	struct dedup *d;
+	struct glk_lessee *lessee;
+	uint64_t turn, beside;
+	struct glk_extent *t; /* the block beside it */
+	uint32_t count;
+	uint32_t slot[GLK_COMMONS_MOST];
+	struct glk_common common[GLK_COMMONS_MOST];
+};
+
+static bool is_alone(const struct across *a, uint32_t slot)
+{
+	const struct dedup *d = a->d;
+	const struct glk_map *map = &d->arena->map;
+	const struct glk_page *page = glk_map_page(map, map->page[slot]);
+
+	return glk_seal_is_page(map, d->e, slot) &&
+		d->own[slot - slot_at(map, d->e, d->addr)] && !page->foreign &&
+		!glk_commons_has(a->turn, page) && page->able & GLK_PAGE_EXPORT_FD &&
+		(!glk_is_sealed(map, slot) || (page->sealers == 1 && !page->kept_as));
+}
+
+/* A batch from a slot on; the one behind. */
+static uint32_t gather_alone(struct across *a, uint32_t slot, uint32_t last)
+{
+	uint32_t first = slot_at(&a->d->arena->map, a->d->e, a->d->addr);
+	uint64_t addr;
+
+	for (a->count = 0; slot <= last && a->count < GLK_COMMONS_MOST; slot++) {
+		if (!is_alone(a, slot))
+			continue;
+		a->slot[a->count] = slot;
+		a->common[a->count++].number = *glk_likeness_number(
+			a->d->look, a->d->own[slot - first] - 1, &addr);
+	}
+	return slot;
+}
+
+/* What the broker and the driver are asked, without the lock. */
+static int ask_across(struct across *a,
+	int (*ask)(struct glk_lessee *lessee, struct glk_node *node, uint64_t bytes,
+		struct glk_common *commons, uint32_t count))
+{
+	struct glk_cache *cache = a->d->cache;
+	int err;
+
+	glk_plan_park(cache, false);
+	glk_lock_pause(&cache->lock);
+	err = ask(a->lessee, cache->node, slot_bytes(a->d), a->common, a->count);
+	glk_lock_resume(&cache->lock);
+	glk_plan_unpark(cache, false);
+	return err;
+}
+
+/* Pages of others on which nothing can stand go again. */
+static void turn_away(struct dedup *d, const uint32_t *pages, uint32_t count)
+{
+	const struct glk_map *map = &d->arena->map;
+
+	glk_lock_pause(&d->cache->lock);
+	for (uint32_t i = 0; i < count; i++) {
+		struct glk_page *page = glk_map_page(map, pages[i]);
+
+		page->sealed = false;
+		if (glk_page_state(page) == GLK_PAGE_OWNED)
+			glk_node_release(d->cache->node, pages[i]);
+	}
+	glk_lock_resume(&d->cache->lock);
+}
+
+/* Pages that stand beside are compared with those of the block, and exchanged run by run. */
+static int exchange_beside(struct across *a, struct glk_alike_pair *pairs, uint32_t count)
+{
+	struct dedup *d = a->d;
+	uint64_t bytes = slot_bytes(d);
+	uint32_t first = 0;
+	int err = compare(d, pairs, count);
+
+	d->did.left += count * bytes;
+	for (uint32_t i = 1; i <= count && !err; i++) {
+		if (i < count && pairs[i].b == pairs[i - 1].b + bytes)
+			continue;
+		err = exchange_equal(d, a->t, pairs + first, i - first);
+		first = i;
+	}
+	return err;
+}
+
+/* Those that were found; those that were not stay in the batch. */
+static int take_found(struct across *a)
+{
+	struct dedup *d = a->d;
+	const struct glk_map *map = &d->arena->map;
+	uint32_t at = glk_extent_first(map, a->t), pages[GLK_COMMONS_MOST], count = 0,
+		 rest = 0;
+	struct glk_alike_pair pairs[GLK_COMMONS_MOST];
+	struct glk_portion all;
+	int err;
+
+	for (uint32_t i = 0; i < a->count; i++) {
+		if (!a->common[i].known) {
+			a->slot[rest] = a->slot[i];
+			a->common[rest++] = a->common[i];
+			continue;
+		}
+		pairs[count] = (struct glk_alike_pair){glk_slot_addr(map, at + count),
+			glk_slot_addr(map, a->slot[i]), 0};
+		glk_map_page(map, a->common[i].page)->sealed = true;
+		pages[count++] = a->common[i].page;
+	}
+	a->count = rest;
+	if (!count)
+		return 0;
+	if (stand(d, a->t, at, pages, count)) {
+		turn_away(d, pages, count);
+		return 0;
+	}
+	err = exchange_beside(a, pairs, count);
+	all = portion_of(d, a->t, at, count);
+	glk_elastic_go(d->arena, a->t, d->on, &all, 1);
+	return err;
+}
+
+/* Those that nobody had; those that somebody has by now stay in the batch. */
+static int offer(struct across *a)
+{
+	const struct glk_map *map = &a->d->arena->map;
+	uint32_t rest = 0;
+	int err;
+
+	for (uint32_t i = 0; i < a->count; i++) {
+		if (glk_seal_page(a->d->arena, a->d->e, a->slot[i]))
+			glk_seal_promise(a->d->arena, a->slot[i], 1);
+		a->common[i].page = map->page[a->slot[i]];
+	}
+	err = a->count ? ask_across(a, glk_commons_offer) : 0;
+	for (uint32_t i = 0; i < a->count; i++) {
+		if (a->common[i].known)
+			continue;
+		a->slot[rest] = a->slot[i];
+		a->common[rest++] = a->common[i];
+	}
+	a->count = rest;
+	return err;
+}
+
+static int exchange_across(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
+	const struct glk_asking *how)
+{
+	struct across *a = how->arg;
+	struct glk_stretch all = glk_part_all(&arena->map, e);
+	struct glake_error why = glk_thread_current->error;
+	int err = check_again(a->d, e), away = 0;
+	struct glk_arena *same;
+	struct glk_moving m;
+
+	if (err)
+		return err;
+	a->t = glk_away_find(arena->gpu, a->beside, &same);
+	if (!a->t || !glk_away_take(arena->gpu, a->t, &m))
+		return -EBUSY;
+	a->d->on = on;
+	for (uint32_t slot = all.first; slot <= all.last && !err && !away;) {
+		slot = gather_alone(a, slot, all.last);
+		/* who offers the same meanwhile has been first, which is seen the second time */
+		for (int round = 0; round < 2 && a->count && !err && !away; round++) {
+			away = ask_across(a, glk_commons_seek);
+			err = away ? 0 : take_found(a);
+			if (!err && !away)
+				away = offer(a);
+		}
+		glk_plan_step(arena->gpu);
+	}
+	/* a broker that has gone, or a driver that hands nothing out, is no fault of the seal */
+	if (away)
+		glk_error_back(&why);
+	glk_away_mark(arena->gpu, e, on);
+	glk_away_mark(arena->gpu, a->t, on);
+	glk_part_settle(arena, a->t, on, err);
+	glk_part_settle(arena, e, on, err);
+	glk_away_let_go(arena->gpu, a->t, &m);
+	return err;
+}
+
+static int begin_across(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
+	const struct glk_asking *how)
+{
+	struct across *a = how->arg;
+	int err = check_again(a->d, e);
+
+	return err ? err
+		   : glk_elastic_beside(
+			     arena, on, a->d->stream, GLK_COMMONS_MOST, &a->beside);
+}
+
+static int seal_across(struct dedup *d, struct glk_lessee *lessee)
+{
+	struct across a = {.d = d, .lessee = lessee};
+	struct glk_asking how = {.fn = begin_across, .takes = true, .arg = &a};
+	uint64_t saved = d->did.saved;
+	int err, failed;
+
+	a.turn = glk_commons_turn(lessee, d->cache->device);
+	if (!a.turn)
+		return 0;
+	err = glk_asked(d->cache, d->addr, d->stream, &how);
+	if (err)
+		return err;
+	how.fn = exchange_across;
+	err = glk_asked(d->cache, d->addr, d->stream, &how);
+	failed = glk_cache_free(d->cache, a.beside, d->stream);
+	/* it is for others to have */
+	if (d->did.saved > saved)
+		glk_cache_give(d->cache, d->did.saved - saved, 0);
+	return err ? err : failed;
+}
+
+int glk_cache_seal(struct glk_cache *cache, struct glk_lessee *lessee, uint64_t addr,
+	struct CUstream_st *stream, uint64_t rate, struct glake_sealed *ret)
 {
 	struct dedup d = {.cache = cache, .addr = addr, .stream = stream, .did = *ret};
 	struct glk_asking how = {.fn = begin, .takes = true, .arg = &d};
@@ -454,8 +688,11 @@ int glk_cache_seal(struct glk_cache *cache, uint64_t addr, struct CUstream_st *s
 	how.fn = exchange_all;
 	if (!err && d.source)
 		err = glk_asked(cache, addr, stream, &how);
+	if (!err && d.source)
+		err = seal_across(&d, lessee);
 	if (d.source)
-		glk_region_free(d.source, d.size / slot_bytes(&d) * sizeof(*d.source));
+		glk_region_free(d.source,
+			d.size / slot_bytes(&d) * (sizeof(*d.source) + sizeof(*d.own)));
 	glk_likeness_free(d.look);
 	why = glk_thread_current->error;
 	/* what it finds is told by a check */
@@ -499,6 +736,9 @@ static bool is_last(struct dedup *d, uint32_t slot)
 	struct glk_map *map = &d->arena->map;
 	const struct glk_page *page = glk_map_page(map, map->page[slot]);
 
+	/* other processes may, and those ask nobody */
+	if (page->common)
+		return false;
 	while (page->sealers == 1 && !page->kept_as && page->aliases > 1) {
 		struct glk_mapping other = glk_mapping_at(map,
 			page->first_alias == slot ? map->alias[slot] : page->first_alias);

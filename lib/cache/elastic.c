@@ -686,6 +686,12 @@ static int decommit(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 
 /* ---- In the hands of another call ---- */
 
+void glk_elastic_count(
+	struct glk_arena *arena, const struct glk_extent *e, uint64_t bytes)
+{
+	count(arena, e, bytes, bytes);
+}
+
 int glk_elastic_come(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	const struct glk_portion *portions, size_t count, uint32_t how,
 	uint64_t *ret_wants)

@@ -46,6 +46,7 @@ uint64_t glk_cache_in_flight(const struct glk_cache *cache)
 	uint64_t held = glk_load_relaxed(&node->held);
 
 	known += glk_load_relaxed(&node->lent);
+	held += glk_load_relaxed(&node->foreign);
 	return held > known ? held - known : 0;
 }
 
@@ -117,7 +118,7 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 	/* pairs with: the release in glk_cache_start */
 	bool started = glk_load_acquire(&cache->started);
 	struct glk_seats sum = {0};
-	uint64_t given;
+	uint64_t given, unsealed;
 
 	if (started)
 		glk_seats_sum(cache, &sum);
@@ -195,8 +196,9 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 	given = s->given + cache->bare + cache->shared;
 	s->quick = s->quick > given ? s->quick - given : 0;
 	/* what was sealed is free once the work on it has finished */
-	s->free_pages += glk_node_free(cache->node) + cache->space.unsealed_bytes;
-	s->idle += cache->space.unsealed_bytes;
+	unsealed = cache->space.unsealed_bytes - cache->space.unsealed_foreign;
+	s->free_pages += glk_node_free(cache->node) + unsealed;
+	s->idle += unsealed;
 }
 
 void glk_cache_figures(struct glk_cache *cache, struct glake_stats *ret_stats)

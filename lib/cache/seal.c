@@ -21,35 +21,41 @@ uint32_t glk_seal_run(const struct glk_cache *cache, uint32_t word)
 }
 
 /* A record for a page, with its contents. */
-static int keep(struct glk_arena *arena, uint32_t slot, const struct glk_part_way *way,
-	struct glk_use *use, uint32_t *ret_id)
+static int keep(struct glk_arena *arena, struct glk_extent *e, uint32_t slot,
+	const struct glk_part_way *way, struct glk_use *use, uint32_t *ret_id)
 {
 	struct glk_cache *cache = arena->gpu;
 	uint32_t page = arena->map.page[slot], run = 0, id = glk_slab_get(&cache->seals);
+	struct glk_page *p = glk_map_page(&arena->map, page);
 	uint64_t addr = glk_slot_addr(&arena->map, slot);
-	uint64_t bytes = glk_map_page(&arena->map, page)->size;
 	int err = 0;
 
 	if (!id)
 		return -ENOMEM;
 	if (!way->drop)
-		err = glk_move_out(&cache->mover, addr, bytes, use, &run);
+		err = glk_move_out(&cache->mover, addr, p->size, use, &run);
 	if (err) {
 		glk_slab_put(&cache->seals, id);
 		return err;
 	}
 	*(struct glk_kept_seal *)glk_slab_at(&cache->seals, id) =
 		(struct glk_kept_seal){.page = page, .run = run};
-	glk_map_page(&arena->map, page)->kept_as = id;
+	p->kept_as = id;
+	/* what others have made comes back as a page of its own */
+	if (p->elsewhere) {
+		p->elsewhere = false;
+		glk_seal_count(arena, e, -p->size);
+		glk_elastic_count(arena, e, p->size);
+	}
 	*ret_id = id;
 	return 0;
 }
 
-int glk_seal_keep(struct glk_arena *arena, uint32_t slot, const struct glk_part_way *way,
-	struct glk_use *use, uint32_t *ret_word)
+int glk_seal_keep(struct glk_arena *arena, struct glk_extent *e, uint32_t slot,
+	const struct glk_part_way *way, struct glk_use *use, uint32_t *ret_word)
 {
 	uint32_t id = glk_map_page(&arena->map, arena->map.page[slot])->kept_as;
-	int err = id ? 0 : keep(arena, slot, way, use, &id);
+	int err = id ? 0 : keep(arena, e, slot, way, use, &id);
 
 	if (err)
 		return err;
@@ -108,7 +114,7 @@ bool glk_seal_stays(const struct glk_arena *arena, uint32_t slot, uint32_t word)
 	page = glk_map_page(&arena->map, arena->map.page[slot]);
 	id = page->kept_as;
 	others = id ? glk_seal_at(arena->gpu, id)->refs : 0;
-	return others + page->sealers > 1;
+	return page->elsewhere || others + page->sealers > 1;
 }
 
 bool glk_seal_page(struct glk_arena *arena, struct glk_extent *e, uint32_t slot)

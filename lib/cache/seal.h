@@ -15,7 +15,8 @@
  *	  -- the first comes: a page, with the contents --> record {run, refs n - 1, page} -- the last --> no record
  *
  * What counts as live is each page once: a block keeps in its record (part.h) what it shares beyond that. It is the
- * sum over the blocks of an arena that holds: of a block which leaves pages that others keep it falls below zero.
+ * sum over the blocks of an arena that holds: of a block which leaves pages that others keep it falls below zero. A page
+ * that another process has made (share/depot.h) is live there, until a block that stands on it goes with its contents.
  *
  * All under the lock of the GPU, for a block that is claimed.
  */
@@ -65,8 +66,8 @@ struct glk_kept_seal *glk_seal_at(const struct glk_cache *cache, uint32_t word);
 uint32_t glk_seal_run(const struct glk_cache *cache, uint32_t word);
 /* The word of a sealed page, by its first slot, that is about to go, with the flags of its going, behind all uses: its contents are copied
  * unless they were, or are dropped. 0, -ENOMEM, or an error of the copy. */
-int glk_seal_keep(struct glk_arena *arena, uint32_t slot, const struct glk_part_way *way,
-	struct glk_use *use, uint32_t *ret_word);
+int glk_seal_keep(struct glk_arena *arena, struct glk_extent *e, uint32_t slot,
+	const struct glk_part_way *way, struct glk_use *use, uint32_t *ret_word);
 /* The page of a slot on which the block stands, all of it, is sealed. Whether it was not yet. */
 bool glk_seal_page(struct glk_arena *arena, struct glk_extent *e, uint32_t slot);
 /* So many bytes more of it are committed and exist already, or fewer. */

@@ -122,7 +122,7 @@ static int copy_out(struct leaving *l, struct glk_stretch s, uint32_t *ret_run)
 		return 0;
 	l->use = glk_block_use(cache, l->e, l->way->on);
 	if (glk_is_sealed(&l->arena->map, s.first))
-		return glk_seal_keep(l->arena, s.first, l->way, &l->use, ret_run);
+		return glk_seal_keep(l->arena, l->e, s.first, l->way, &l->use, ret_run);
 	return bytes && !l->way->drop
 		? glk_move_out(&cache->mover, addr, bytes, &l->use, ret_run)
 		: 0;

@@ -73,8 +73,10 @@ static int look_at_run(struct sums *s, const struct glk_map *map, struct glk_str
 	end = glk_likeness_looked(s->look) / bytes;
 	for (uint64_t i = first; i < end && !err; i++) {
 		uint32_t slot = run.first + (uint32_t)(i - first);
-		uint64_t now = glk_likeness_number(s->look, i), *was = &cache->sums[slot];
+		uint64_t addr, now, *was = &cache->sums[slot];
+		const struct glk_alike_number *n = glk_likeness_number(s->look, i, &addr);
 
+		now = (uint64_t)n->word[0] << 32 | n->word[1];
 		now += !now;
 		if (*was && *was != now)
 			err = is_changed(map, slot);

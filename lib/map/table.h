@@ -152,9 +152,10 @@ struct glk_space {
 	struct glk_stock of[GLK_OF_COUNT];
 	/* Pages that were sealed and that no block stands on any more, oldest first: page/seal.h */
 	uint32_t unsealed, unsealed_last;
-	uint64_t unsealed_bytes;
-	uint32_t claims; /* of so many the slots that are claimed are */
-	uint32_t mark;	 /* number of the place under way, to meet no page of it twice */
+	uint64_t unsealed_bytes,
+		unsealed_foreign; /* and of these, of pages that other processes have made */
+	uint32_t claims;	  /* of so many the slots that are claimed are */
+	uint32_t mark; /* number of the place under way, to meet no page of it twice */
 	uint64_t mapped_bytes; /* all mappings, aliases counted each */
 };
 

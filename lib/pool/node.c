@@ -143,11 +143,56 @@ static int make(
 	return err;
 }
 
+/* A descriptor has a page, which is OWNED then. */
+static void enter(
+	struct glk_node *node, uint32_t page, uint64_t handle, size_t size, uint8_t able)
+{
+	struct glk_page *p = glk_page_at(node->pool, page);
+
+	glk_slab_spoil(&p->map,
+		offsetof(struct glk_page, class) - offsetof(struct glk_page, map));
+	p->handle = handle;
+	p->lent = false;
+	/* pairs with: glk_cache_query */
+	glk_poke_release(&p->node, node->index);
+	glk_poke_release(&p->able, able);
+	glk_poke_release(&p->size, size);
+	p->use = (struct glk_use){0};
+	p->map = NULL;
+	p->first_alias = GLK_NO_SLOT;
+	p->in_use = GLK_NO_SLOT;
+	p->aliases = 0;
+	p->class = (uint8_t)glk_node_class(node, size);
+	p->kept = false;
+	p->going = 0;
+	p->left = p->sealed = p->foreign = p->elsewhere = false;
+	p->sealers = 0;
+	p->kept_as = 0;
+	p->common = 0;
+	glk_store_relaxed(&p->out, false);
+	glk_page_move(p, GLK_PAGE_EMPTY, GLK_PAGE_OWNED);
+}
+
+int glk_node_adopt(struct glk_node *node, size_t size, uint64_t handle, uint64_t common,
+	uint32_t *ret_page)
+{
+	uint32_t page = glk_slab_get(&node->pool->pages);
+	struct glk_page *p = glk_page_at(node->pool, page);
+
+	if (!page)
+		return -ENOMEM;
+	enter(node, page, handle, size, 0);
+	p->common = common;
+	p->foreign = p->elsewhere = true;
+	glk_add_relaxed(&node->foreign, size);
+	*ret_page = page;
+	return 0;
+}
+
 int glk_node_grow(struct glk_node *node, size_t size, uint32_t *ret_page)
 {
 	bool lent = false;
 	uint64_t handle = 0;
-	struct glk_page *p;
 	uint8_t able = 0;
 	uint32_t page;
 	int err;
@@ -162,34 +207,14 @@ int glk_node_grow(struct glk_node *node, size_t size, uint32_t *ret_page)
 		err = -ENOMEM;
 		goto unclaim;
 	}
-	p = glk_page_at(node->pool, page);
 	if (!lent)
 		err = make(node, size, &handle, &able);
 	if (err)
 		goto put;
-	glk_slab_spoil(&p->map,
-		offsetof(struct glk_page, class) - offsetof(struct glk_page, map));
 	if (!lent)
 		glk_add_relaxed(&node->made, size);
-	p->handle = handle;
-	p->lent = lent;
-	/* pairs with: glk_cache_query */
-	glk_poke_release(&p->node, node->index);
-	glk_poke_release(&p->able, able);
-	glk_poke_release(&p->size, size);
-	p->use = (struct glk_use){0};
-	p->map = NULL;
-	p->first_alias = GLK_NO_SLOT;
-	p->in_use = GLK_NO_SLOT;
-	p->aliases = 0;
-	p->class = (uint8_t)glk_node_class(node, size);
-	p->kept = false;
-	p->going = 0;
-	p->left = p->sealed = false;
-	p->sealers = 0;
-	p->kept_as = 0;
-	glk_store_relaxed(&p->out, false);
-	glk_page_move(p, GLK_PAGE_EMPTY, GLK_PAGE_OWNED);
+	enter(node, page, handle, size, able);
+	glk_page_at(node->pool, page)->lent = lent;
 	glk_node_note_peak(node);
 	*ret_page = page;
 	return 0;
@@ -209,14 +234,16 @@ void glk_node_lose(struct glk_node *node, uint32_t page)
 
 	if (glk_page_move(p, GLK_PAGE_OWNED, GLK_PAGE_LOST) ||
 		glk_page_move(p, GLK_PAGE_LIMBO, GLK_PAGE_LOST))
-		glk_add_relaxed(&node->lost, p->size);
+		glk_add_relaxed(p->foreign ? &node->foreign : &node->lost,
+			p->foreign ? -p->size : p->size);
 }
 
 int glk_node_release(struct glk_node *node, uint32_t page)
 {
 	struct glk_page *p = glk_page_at(node->pool, page);
 	struct glk_drv *drv = node->pool->drv;
-	bool out = glk_load_relaxed(&p->out), lent = p->lent;
+	bool out = glk_load_relaxed(&p->out), lent = p->lent, foreign = p->foreign;
+	bool own = !lent && !foreign, leased = false;
 	uint64_t size = p->size;
 	int err;
 
@@ -229,14 +256,17 @@ int glk_node_release(struct glk_node *node, uint32_t page)
 	if (!glk_page_move(p, GLK_PAGE_OWNED, GLK_PAGE_LIMBO))
 		return glk_error(-EIO, GLAKE_ERROR_CORRUPT, "page %u to release is %s",
 			page, glk_page_state_name(glk_page_state(p)));
-	if (!lent) {
+	/* before its bytes are given for others: some may have it */
+	if (p->common && node->leave)
+		leased = node->leave->forget(node->leave, node, p);
+	if (own) {
 		/* both pair with: glake_check */
 		glk_sub_acq_rel(&node->made, size);
 		glk_add_acq_rel(&node->going, 1);
 	}
 	err = drv->ops->release(drv, p->handle);
 	if (err) {
-		if (!lent)
+		if (own)
 			glk_add_relaxed(&node->made, size);
 		glk_node_lose(node, page);
 		return err;
@@ -245,6 +275,10 @@ int glk_node_release(struct glk_node *node, uint32_t page)
 	glk_slab_put(&node->pool->pages, page);
 	if (lent) {
 		glk_lend_end(node, size);
+	} else if (foreign) {
+		glk_sub_relaxed(&node->foreign, size);
+		if (leased)
+			glk_add_relaxed(&node->left, size);
 	} else {
 		put_back(node, size);
 		glk_lend_wet(node);

@@ -70,6 +70,9 @@ struct glk_page {
 	 * blocks that are suspended, see cache/seal.h: 0: none is. */
 	uint16_t sealers;
 	uint32_t kept_as;
+	/* What a broker knows it by, since other processes may stand on it: it goes to the driver, and to nobody's list. 0:
+	 * none does. */
+	uint64_t common;
 	uint8_t class;
 	uint8_t node;
 	uint8_t able; /* GLK_PAGE_... it was made with */
@@ -77,6 +80,9 @@ struct glk_page {
 	 * the list of its node with the last of `going`. Another GPU lends it to that of its node, see
 	 * lend.c. */
 	bool kept : 1, left : 1, lent : 1, sealed : 1;
+	/* Another process has made it, and its bytes are that one's; they are counted as live there alone, as long as
+	 * nothing of it was kept here (cache/seal.h). */
+	bool foreign : 1, elsewhere : 1;
 	glk_atomic(bool) out; /* other processes may have it mapped */
 };
 

@@ -33,6 +33,10 @@ struct glk_leave {
 	void (*give)(struct glk_leave *leave, struct glk_node *node);
 	/* NULL, or what is wanted for others is asked for and given; with no lock and in no plan. */
 	void (*hear)(struct glk_leave *leave);
+	/* A page that it knows is about to go to the driver, with no lock that a hit wants. Whether its bytes, which another process has
+	 * made, are part of what there was leave for. */
+	bool (*forget)(struct glk_leave *leave, struct glk_node *node,
+		const struct glk_page *page);
 	uint64_t most_left; /* that a node keeps of what it does not use */
 };
 
@@ -60,6 +64,8 @@ struct glk_node {
 	struct glk_idstack free[GLK_CLASS_COUNT];
 	glk_atomic(uint64_t) free_bytes[GLK_CLASS_COUNT];
 	glk_atomic(uint64_t) held; /* bytes of physical memory */
+	glk_atomic(uint64_t)
+		foreign; /* bytes of pages that other processes have made, which `held` has not */
 	glk_atomic(uint64_t) peak;
 	glk_atomic(uint64_t) budget; /* UINT64_MAX: none */
 	glk_atomic(uint64_t) lost;   /* bytes the driver refused to take back */
@@ -165,6 +171,10 @@ void glk_node_put(struct glk_node *node, uint32_t page);
  * no memory at the driver, no leave, no descriptor (class LIMIT); -ENODEV, -EIO.
  */
 int glk_node_grow(struct glk_node *node, size_t size, uint32_t *ret_page);
+
+/* A page that another process has made, which a broker knows, OWNED by the caller. 0; -ENOMEM: no descriptor. */
+int glk_node_adopt(struct glk_node *node, size_t size, uint64_t handle, uint64_t common,
+	uint32_t *ret_page);
 
 static inline enum glk_class glk_node_class(const struct glk_node *node, size_t size)
 {

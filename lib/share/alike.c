@@ -225,9 +225,11 @@ uint64_t glk_likeness_looked(const struct glk_likeness *l)
 	return l->parts * l->part;
 }
 
-uint64_t glk_likeness_number(const struct glk_likeness *l, uint64_t part)
+const struct glk_alike_number *glk_likeness_number(
+	const struct glk_likeness *l, uint64_t part, uint64_t *ret_addr)
 {
-	return (uint64_t)l->numbers[part].word[0] << 32 | l->numbers[part].word[1];
+	*ret_addr = l->addr[part];
+	return &l->numbers[part];
 }
 
 /* Of those that have its first word, which are next to each other, the firsts of other numbers are few. */

@@ -18,6 +18,8 @@
 #include "base/log.h"
 #include "base/slab.h"
 #include "share/books.h"
+#include "share/depot.h"
+#include "share/listener.h"
 #include "share/shelf.h"
 
 #include <errno.h>
@@ -34,7 +36,6 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #define LATE_NS INT64_C(1000000000)
@@ -70,11 +71,11 @@ struct broker {
 	const struct glk_broker_options *options;
 	struct glk_books *books;
 	struct glk_shelf *shelf;
-	int epoll, listener, signals;
+	struct glk_depot *depot;
+	struct glk_listener listener;
+	int epoll, signals;
 	int spare; /* given up to accept one more, who is told by the end of his connection that there is no room */
-	char path[PATH_MAX]; /* "": it is another's */
-	struct stat made;    /* there */
-	uint64_t turned;     /* clients, since one was taken */
+	uint64_t turned; /* clients, since one was taken */
 	bool ends, trouble;
 	int64_t died; /* when a process ended that held memory */
 	int64_t began;
@@ -201,6 +202,7 @@ static void leave_books(struct broker *b, struct peer *p, int64_t now)
 		return;
 	/* what others have of it is not free when it goes */
 	glk_shelf_leave(b->shelf, client, now);
+	glk_depot_leave(b->depot, client, now);
 	glk_books_leave(b->books, client, now);
 	/* its wants have gone without an answer */
 	for (uint32_t i = 1; i <= b->last_wait; i++) {
@@ -245,7 +247,7 @@ static void turn_away(struct broker *b)
 	int fd;
 
 	close_fd(&b->spare);
-	fd = accept4(b->listener, NULL, NULL, SOCK_CLOEXEC);
+	fd = accept4(b->listener.fd, NULL, NULL, SOCK_CLOEXEC);
 	if (fd >= 0)
 		close(fd);
 	b->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -273,7 +275,7 @@ static bool has_many(const struct broker *b, uid_t uid)
 
 static void greet(struct broker *b)
 {
-	int fd = accept4(b->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	int fd = accept4(b->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	struct glk_wire_peer who;
 	uint32_t id = 1;
 	struct peer *p;
@@ -593,6 +595,50 @@ static void take_item(
 		fail(p);
 }
 
+/* Pages that are sought, or offered with their descriptors, of which those that are not taken are closed. */
+static void take_pages(
+	struct broker *b, struct peer *p, struct glk_wire_frame *frame, int64_t now)
+{
+	bool offer = frame->kind == GLK_BROKER_OFFER;
+	const struct glk_broker_pages *said = (const void *)frame->body;
+	struct glk_broker_pages answer;
+	uint32_t fds = 0;
+
+	if (frame->length != sizeof(*said) || said->gpu >= p->gpus || !said->bytes ||
+		said->count > GLK_BROKER_PAGES ||
+		frame->count != (offer ? said->count : 0) ||
+		said->bytes > glk_books_gpu_get(b->books, p->gpu[said->gpu]).total) {
+		fail(p);
+		return;
+	}
+	answer = *said;
+	for (uint32_t i = 0; i < said->count; i++) {
+		struct glk_depot_page page = {.uid = p->who.uid,
+			.gpu = p->gpu[said->gpu],
+			.number = said->number[i],
+			.bytes = said->bytes,
+			.fd = offer ? frame->fd[i] : -1};
+
+		if (frame->kind == GLK_BROKER_LEAVE) {
+			if (glk_depot_end(b->depot, p->client, said->id[i], now))
+				fail(p);
+			continue;
+		}
+		answer.id[i] = offer
+			? glk_depot_put(b->depot, p->client, &page)
+			: glk_depot_get(b->depot, p->client, &page, &page.fd);
+		if (offer != !answer.id[i])
+			continue;
+		frame->fd[fds++] = page.fd;
+	}
+	frame->count = offer ? fds : 0;
+	if (frame->kind == GLK_BROKER_LEAVE)
+		return;
+	if (glk_wire_send(p->conn, offer ? GLK_BROKER_TAKEN : GLK_BROKER_SOUGHT, &answer,
+		    sizeof(answer), frame->fd, offer ? 0 : fds, 0))
+		fail(p);
+}
+
 static void write_client(
 	struct broker *b, struct glk_json *json, uint32_t client, unsigned gpu)
 {
@@ -633,6 +679,7 @@ static void write_gpu(struct broker *b, struct glk_json *json, unsigned gpu)
 	struct glk_shelf_item item;
 	uint32_t at = 0;
 	struct glk_books_gpu of = glk_books_gpu_get(b->books, gpu);
+	struct glk_depot_sum common = glk_depot_sum(b->depot, gpu);
 
 	glk_json_object(json);
 	glk_json_add_text(json, "gpu", glk_books_gpu_name(b->books, gpu));
@@ -641,6 +688,8 @@ static void write_gpu(struct broker *b, struct glk_json *json, unsigned gpu)
 	glk_json_add_uint(json, "held", of.held);
 	glk_json_add_uint(json, "published", of.published);
 	glk_json_add_uint(json, "guaranteed", of.kept);
+	glk_json_add_uint(json, "common", common.bytes);
+	glk_json_add_uint(json, "saved", common.saved);
 	glk_json_add_uint(json, "waiting", of.waiting);
 	glk_json_add_uint(json, "asks", of.asks);
 	glk_json_add_uint(json, "stalls", of.stalls);
@@ -712,6 +761,9 @@ static void take_frame(struct broker *b, struct peer *p, int64_t now)
 	else if (frame.kind == GLK_BROKER_PUT || frame.kind == GLK_BROKER_GET ||
 		frame.kind == GLK_BROKER_END)
 		take_item(b, p, &frame, now);
+	else if (frame.kind == GLK_BROKER_SEEK || frame.kind == GLK_BROKER_OFFER ||
+		frame.kind == GLK_BROKER_LEAVE)
+		take_pages(b, p, &frame, now);
 	else if (frame.kind == GLK_BROKER_BYE)
 		drop(b, p, now);
 	else
@@ -787,130 +839,55 @@ static void serve(struct broker *b)
 
 /* ---- Its beginning ---- */
 
-/* As systemd hands it over. -1: it does not. */
-static int given_listener(void)
+static void close_plain(int fd)
 {
-	const char *pid = secure_getenv("LISTEN_PID"),
-		   *count = secure_getenv("LISTEN_FDS");
-
-	if (!pid || !count || atoi(pid) != getpid() || atoi(count) < 1)
-		return -1;
-	return 3;
+	close(fd);
 }
 
-static bool is_served(const char *path)
-{
-	struct glk_wire_peer peer;
-	char why[GLK_WIRE_WHY_MAX];
-	int fd, err = glk_wire_dial(path, 100, &fd, &peer, why);
-
-	if (!err)
-		close(fd);
-	/* one that has no time, or is not to be trusted, is there too */
-	return !err || err == -ETIMEDOUT || err == -EPERM;
-}
-
-static int find_path(struct broker *b, char *why)
-{
-	int room, err;
-
-	if (b->options->socket) {
-		snprintf(b->path, sizeof(b->path), "%s", b->options->socket);
-		return 0;
-	}
-	err = glk_wire_room_open(true, &room, why);
-	if (err)
-		return err;
-	close(room);
-	glk_wire_room_path(b->path, sizeof(b->path) - sizeof(GLK_BROKER_SOCKET));
-	strcat(b->path, "/" GLK_BROKER_SOCKET);
-	return 0;
-}
-
-/* Under a name of its own first, so that one that is there is always one that listens. */
-static int listen_at(struct broker *b, char *why)
-{
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	char first[sizeof(address.sun_path)];
-	mode_t mask;
-	int err = 0;
-
-	if ((size_t)snprintf(first, sizeof(first), "%s.%d", b->path, getpid()) >=
-		sizeof(first))
-		return -ENAMETOOLONG;
-	if (is_served(b->path)) {
-		snprintf(why, GLK_WIRE_WHY_MAX, "a broker is there already");
-		return -EADDRINUSE;
-	}
-	memcpy(address.sun_path, first, sizeof(first));
-	b->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (b->listener < 0)
-		return -errno;
-	mask = umask(b->options->all_users ? 0111 : 0177);
-	if (bind(b->listener, (struct sockaddr *)&address, sizeof(address)))
-		err = -errno;
-	umask(mask);
-	if (err)
-		return err;
-	if (listen(b->listener, SOMAXCONN) || lstat(first, &b->made) ||
-		rename(first, b->path)) {
-		err = -errno;
-		unlink(first);
-	}
-	return err;
-}
-
-/* Another broker may have taken its place, where somebody took the socket away. */
-static bool is_own(const struct broker *b)
-{
-	struct stat is;
-
-	return !lstat(b->path, &is) && is.st_dev == b->made.st_dev &&
-		is.st_ino == b->made.st_ino;
-}
-
-static void raise_files(void)
+/* How many there may be. */
+static uint32_t raise_files(void)
 {
 	struct rlimit files;
 
 	if (getrlimit(RLIMIT_NOFILE, &files))
-		return;
+		return 0;
 	files.rlim_cur = files.rlim_max;
 	setrlimit(RLIMIT_NOFILE, &files);
+	return files.rlim_cur < GLK_DEPOT_PAGES * 2 ? (uint32_t)files.rlim_cur
+						    : GLK_DEPOT_PAGES * 2;
+}
+
+/* A half of all descriptors, so that clients and names have theirs. */
+static struct glk_depot *open_depot(struct broker *b)
+{
+	uint32_t most = raise_files() / 2;
+
+	return glk_depot_new(b->books, close_plain, most,
+		b->options->all_users ? most / GLK_BROKER_USERS : most);
 }
 
 static int open_all(struct broker *b, char *why)
 {
 	sigset_t ends;
-	int err = 0;
+	int err;
 
 	sigemptyset(&ends);
 	sigaddset(&ends, SIGTERM);
 	sigaddset(&ends, SIGINT);
 	sigprocmask(SIG_BLOCK, &ends, NULL);
 	signal(SIGPIPE, SIG_IGN);
-	raise_files();
 	b->signals = signalfd(-1, &ends, SFD_CLOEXEC);
 	b->epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (b->signals < 0 || b->epoll < 0)
 		return -errno;
-	b->listener = given_listener();
-	if (b->listener < 0) {
-		err = find_path(b, why);
-		if (!err)
-			err = listen_at(b, why);
-	}
+	err = glk_listener_open(
+		&b->listener, b->options->socket, b->options->all_users, why);
 	if (err)
 		return err;
 	b->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	return watch(b, b->listener, LISTENER, 0) && watch(b, b->signals, SIGNALS, 0)
+	return watch(b, b->listener.fd, LISTENER, 0) && watch(b, b->signals, SIGNALS, 0)
 		? 0
 		: -errno;
-}
-
-static void close_plain(int fd)
-{
-	close(fd);
 }
 
 int glk_broker_run(const struct glk_broker_options *options)
@@ -929,16 +906,18 @@ int glk_broker_run(const struct glk_broker_options *options)
 			  options->all_users ? GLK_SHELF_ITEMS / GLK_BROKER_USERS
 					     : GLK_SHELF_ITEMS)
 		: NULL;
-	err = b->shelf ? open_all(b, why) : -ENOMEM;
+	b->depot = b->books ? open_depot(b) : NULL;
+	err = b->shelf && b->depot ? open_all(b, why) : -ENOMEM;
 	if (err)
-		glk_err("the broker cannot begin at %s: %s", b->path,
+		glk_err("the broker cannot begin at %s: %s", b->listener.path,
 			*why ? why : strerror(-err));
 	b->began = glk_clock_ns();
 	if (!err)
 		serve(b);
-	if (!err && *b->path && is_own(b))
-		unlink(b->path);
+	if (!err && glk_listener_is_own(&b->listener))
+		unlink(b->listener.path);
 	glk_shelf_free(b->shelf);
+	glk_depot_free(b->depot);
 	glk_books_free(b->books);
 	glk_region_free(b, sizeof(*b));
 	return err ? 1 : 0;

@@ -19,15 +19,21 @@
  *		<- FOUND, with the descriptor, or REFUSED
  *	END ->			a name that it has no more, or does not put
  *		<- DONE
+ *	SEEK ->			numbers of contents of pages
+ *		<- SOUGHT	with descriptors of those that others have, which the client has too from now on
+ *	OFFER ->		the same of pages of its own, with their descriptors, for others to have
+ *		<- TAKEN	the numbers of those that were not there
+ *	LEAVE ->		numbers of pages that it has no more; no answer
  *	BYE ->			all that it held is with the driver again, and nothing more will be said
  *	LIST ->			of anybody, as the first
  *		<- TEXT		with a descriptor of a file in memory, in JSON
  */
+#include "share/alike.h"
 #include "wire/wire.h"
 
 #include <stdint.h>
 
-#define GLK_BROKER_VERSION 2
+#define GLK_BROKER_VERSION 3
 #define GLK_BROKER_GPUS	   64
 
 /* The socket, in the directory of the user (wire/room.c). */
@@ -50,6 +56,11 @@ enum glk_broker_kind {
 	GLK_BROKER_BYE,
 	GLK_BROKER_LIST,
 	GLK_BROKER_TEXT,
+	GLK_BROKER_SEEK,
+	GLK_BROKER_SOUGHT,
+	GLK_BROKER_OFFER,
+	GLK_BROKER_TAKEN,
+	GLK_BROKER_LEAVE,
 };
 
 struct glk_broker_hello {
@@ -104,6 +115,17 @@ struct glk_broker_item { /* PUT, GET, END, FOUND */
 	uint64_t stamp;		       /* of the contents */
 	uint64_t page, offset, length; /* bytes */
 	char key[GLK_BROKER_KEY];
+};
+
+/* Pages of one size by their contents (depot.h), in a frame with as many descriptors. */
+#define GLK_BROKER_PAGES GLK_WIRE_FDS_MAX
+
+struct glk_broker_pages { /* SEEK, SOUGHT, OFFER, TAKEN, LEAVE */
+	uint32_t gpu, count;
+	uint64_t bytes; /* of each */
+	struct glk_alike_number number[GLK_BROKER_PAGES];
+	/* By which the broker knows them; 0: not had, or not taken. Descriptors come in the order of those that are not 0. */
+	uint32_t id[GLK_BROKER_PAGES];
 };
 
 /* broker.c: serves until it is told to end by SIGTERM or SIGINT. The status of the process. */

@@ -5,7 +5,7 @@
  *
  * One connection a context. A question that is answered at once is asked under the lock; one that waits in line has a
  * socket of its own, so that nobody waits for who waits. `leased` is what the broker believes the context to hold: each
- * byte of it is left with the node, or part of what that holds. It is changed under the lock, together with what is
+ * byte of it is left with the node, or part of what that holds, or of what others have made (commons.c). It is changed under the lock, together with what is
  * said, so that the HELLO of a new connection tells no more and no less.
  *
  *	AWAY -- HELLO, WELCOME --> HERE -- the connection ends, or is silent --> AWAY since a time
@@ -74,13 +74,18 @@ void glk_lessee_lose(struct glk_lessee *l, const char *why)
 	if (!l->here)
 		return;
 	l->here = false;
+	/* what others have made is told as its own: they may have gone when the next broker asks */
+	for (unsigned i = 0; i < count_of(l); i++) {
+		l->gpu[i].leased += l->gpu[i].foreign;
+		l->gpu[i].foreign = 0;
+	}
 	l->away = l->tried = glk_clock_ns();
 	snprintf(l->why, sizeof(l->why), "%s", why);
 	glk_info("the broker at %s is away: %s", l->path, why);
 }
 
-int glk_lessee_say(
-	struct glk_lessee *l, uint32_t kind, const void *body, size_t size, const int *fd)
+int glk_lessee_say(struct glk_lessee *l, uint32_t kind, const void *body, size_t size,
+	const int *fds, size_t count)
 {
 	int err;
 
@@ -89,7 +94,7 @@ int glk_lessee_say(
 		glk_lessee_lose(l, "the program has closed its descriptor");
 		return -EPIPE;
 	}
-	err = glk_wire_send(l->conn, kind, body, size, fd, fd ? 1 : 0, SEND_MS);
+	err = glk_wire_send(l->conn, kind, body, size, fds, count, SEND_MS);
 	if (err)
 		glk_lessee_lose(l, strerror(-err));
 	return err;
@@ -213,7 +218,7 @@ static int reach(struct glk_lessee *l)
 		err = hang_bell(l, &other);
 	if (err)
 		goto out;
-	err = glk_lessee_say(l, GLK_BROKER_HELLO, &hello, sizeof(hello), &other);
+	err = glk_lessee_say(l, GLK_BROKER_HELLO, &hello, sizeof(hello), &other, 1);
 	close(other);
 	if (!err)
 		err = take_welcome(l);
@@ -306,7 +311,7 @@ static void give(struct glk_lessee *l, struct glk_node *node, uint64_t bytes)
 	l->gpu[node->index].leased -= given.bytes;
 	l->gpu[node->index].given += given.bytes;
 	if (given.bytes && l->here)
-		glk_lessee_say(l, GLK_BROKER_GIVE, &given, sizeof(given), NULL);
+		glk_lessee_say(l, GLK_BROKER_GIVE, &given, sizeof(given), NULL, 0);
 }
 
 static void give_rest(struct glk_leave *leave, struct glk_node *node)
@@ -350,7 +355,7 @@ static int ask_now(struct glk_lessee *l, struct glk_node *node, uint64_t bytes)
 	int err;
 
 	want.like = bytes < l->conf->share_chunk ? l->conf->share_chunk : bytes;
-	err = glk_lessee_say(l, GLK_BROKER_WANT, &want, sizeof(want), NULL);
+	err = glk_lessee_say(l, GLK_BROKER_WANT, &want, sizeof(want), NULL, 0);
 	if (err)
 		return -EPIPE;
 	err = glk_wire_receive(l->conn, &l->frame, ANSWER_MS);
@@ -399,7 +404,7 @@ static int ask_in_line(struct glk_lessee *l, struct glk_node *node, uint64_t byt
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
 		return glk_error_native(-ENOMEM, GLAKE_ERROR_LIMIT, "socketpair", errno,
 			"no socket to wait for the broker's answer");
-	err = glk_lessee_say(l, GLK_BROKER_WANT, &want, sizeof(want), &ends[1]);
+	err = glk_lessee_say(l, GLK_BROKER_WANT, &want, sizeof(want), &ends[1], 1);
 	close(ends[1]);
 	if (!err) {
 		cancel = glk_cancel_off();
@@ -489,7 +494,7 @@ static void yield_to(struct glk_lessee *l, struct glk_node *node, uint64_t keep,
 	l->gpu[node->index].asked++;
 	give(l, node, beyond(l, node, keep));
 	if (l->here)
-		glk_lessee_say(l, GLK_BROKER_TOLD, &told, sizeof(told), NULL);
+		glk_lessee_say(l, GLK_BROKER_TOLD, &told, sizeof(told), NULL, 0);
 	glk_unlock(&l->lock);
 }
 
@@ -605,8 +610,10 @@ int glk_lessee_new(struct glk_pool *pool, const struct glk_conf *conf,
 	l = glk_region_new(sizeof(*l));
 	if (!l)
 		return -ENOMEM;
-	l->leave = (struct glk_leave){
-		.ask = ask, .give = give_rest, .most_left = 2 * conf->share_chunk};
+	l->leave = (struct glk_leave){.ask = ask,
+		.give = give_rest,
+		.forget = glk_commons_forget,
+		.most_left = 2 * conf->share_chunk};
 	l->pool = pool;
 	l->conf = conf;
 	l->trim = trim;
@@ -657,7 +664,7 @@ void glk_lessee_free(struct glk_lessee *l)
 		return;
 	glk_lessee_stop(l);
 	if (l->here)
-		glk_lessee_say(l, GLK_BROKER_BYE, NULL, 0, NULL);
+		glk_lessee_say(l, GLK_BROKER_BYE, NULL, 0, NULL, 0);
 	close_marked(&l->conn, &l->conn_mark);
 	close_marked(&l->bell, &l->bell_mark);
 	close_marked(&l->wake, &l->wake_mark);

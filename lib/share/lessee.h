@@ -50,22 +50,28 @@ struct glk_lessee {
 	struct glk_name name[GLK_NAMES];
 	struct {
 		uint64_t leased, least, most;
+		uint64_t
+			foreign; /* bytes of pages that others have made, as the broker knows */
 		uint64_t asked, given, refused,
 			waited; /* so far: asks, bytes, refusals, ns */
 	} gpu[GLK_BROKER_GPUS];
 };
 
-/* lease.c, under the lock. The connection is lost; something is said, with one descriptor or none; and the answer to what
+/* lease.c, under the lock. The connection is lost; something is said, with descriptors; and the answer to what
  * was said last. 0 or -errno, and it is lost. */
 void glk_lessee_lose(struct glk_lessee *l, const char *why);
 int glk_lessee_say(struct glk_lessee *l, uint32_t kind, const void *body, size_t size,
-	const int *fd);
+	const int *fds, size_t count);
 int glk_lessee_hear(struct glk_lessee *l, struct glk_wire_frame *frame);
 /*
  * Until the broker is here. 0; 1: the process is alone; -ENOMEM with a record. Under the lock, which is given up for
  * each wait.
  */
 int glk_lessee_find(struct glk_lessee *l);
+
+/* commons.c, for struct glk_leave. */
+bool glk_commons_forget(
+	struct glk_leave *leave, struct glk_node *node, const struct glk_page *page);
 
 /* names.c, over a new connection: what was claimed and what is published is told again. */
 void glk_names_again(struct glk_lessee *l);

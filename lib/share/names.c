@@ -96,7 +96,7 @@ static void note_name(struct glk_lessee *l, uint32_t kind,
 /* Says something of a name that was remembered, and has the answer. 0 or -errno. */
 static int say_name(struct glk_lessee *l, uint32_t kind, const struct glk_name *n)
 {
-	int err = glk_lessee_say(l, kind, &n->item, sizeof(n->item), NULL);
+	int err = glk_lessee_say(l, kind, &n->item, sizeof(n->item), NULL, 0);
 
 	if (!err)
 		err = glk_lessee_hear(l, &l->frame);
@@ -152,7 +152,7 @@ static void put_again(struct glk_lessee *l)
 		struct glk_broker_item item = s->item;
 
 		item.flags |= GLK_BROKER_AGAIN;
-		if (glk_lessee_say(l, GLK_BROKER_PUT, &item, sizeof(item), &s->fd) ||
+		if (glk_lessee_say(l, GLK_BROKER_PUT, &item, sizeof(item), &s->fd, 1) ||
 			glk_lessee_hear(l, &l->frame))
 			return;
 		glk_wire_frame_close(&l->frame);
@@ -203,7 +203,7 @@ int glk_lessee_item(struct glk_lessee *l, uint32_t kind,
 	}
 	if (claims && name && name->is == AWAITED && name->turn != l->turn)
 		said.flags |= GLK_BROKER_AGAIN;
-	err = !asks || glk_lessee_say(l, kind, &said, sizeof(said), fd) ||
+	err = !asks || glk_lessee_say(l, kind, &said, sizeof(said), fd, fd ? 1 : 0) ||
 		glk_lessee_hear(l, frame);
 	note_name(l, kind, item, frame, asks, err);
 	if (err)

@@ -33,6 +33,34 @@ struct glk_shared *glk_lessee_take(struct glk_lessee *lessee, int device, uint64
 /* What lies idle in this process goes, as far as there is too little leave for so many bytes. */
 void glk_lessee_make_room(struct glk_lessee *lessee, int device, uint64_t bytes);
 
+/*
+ * commons.c: pages of sealed blocks that processes have in common, by content (depot.h), of one GPU, GLK_COMMONS_MOST at
+ * a time. Each has a number of its contents, and gets the one by which the broker knows it, or 0.
+ */
+#define GLK_COMMONS_MOST GLK_BROKER_PAGES
+
+struct glk_common {
+	struct glk_alike_number number;
+	uint64_t known; /* 0: the broker does not */
+	int fd;
+	uint32_t page; /* of the pool: that of the caller, or 0 */
+};
+
+/* A number of the connection to the broker; 0: it is not there, or does not know the GPU. And whether it knows a page. */
+uint64_t glk_commons_turn(struct glk_lessee *lessee, int device);
+static inline bool glk_commons_has(uint64_t turn, const struct glk_page *page)
+{
+	return page->common && page->common >> 32 == (turn & UINT32_MAX);
+}
+/* Pages of so many bytes that others have: those that the driver takes have a page of the pool, OWNED and mapped nowhere, for the caller. 0;
+ * -EAGAIN, the broker is away. */
+int glk_commons_seek(struct glk_lessee *lessee, struct glk_node *node, uint64_t bytes,
+	struct glk_common *commons, uint32_t count);
+/* Pages of the pool that were made to be exported, for others to have from now on, as far as the broker takes them. 0; -EAGAIN; an error of
+ * the driver. */
+int glk_commons_offer(struct glk_lessee *lessee, struct glk_node *node, uint64_t bytes,
+	struct glk_common *commons, uint32_t count);
+
 /* publish.c: contracts as glake_publish() and so on. `page` is the one that the block has, all of it. */
 int glk_publish(struct glk_lessee *lessee, struct glk_drv *drv, int device, uint64_t addr,
 	glk_share_page_fn page, void *of, const char *key, uint64_t stamp);

@@ -145,8 +145,9 @@ void glk_likeness_free(struct glk_likeness *look);
 int glk_likeness_hash(struct glk_likeness *look, uint64_t addr, uint64_t bytes);
 int glk_likeness_wait(struct glk_likeness *look);
 uint64_t glk_likeness_looked(const struct glk_likeness *look);
-/* A half of the number of a part, in their order; when the wait for it has ended. */
-uint64_t glk_likeness_number(const struct glk_likeness *look, uint64_t part);
+/* The number of a part, in their order, and where it lies; when the wait for it has ended. */
+const struct glk_alike_number *glk_likeness_number(
+	const struct glk_likeness *look, uint64_t part, uint64_t *ret_addr);
 /* The pairs, the first of them hashed before the other, and how many; until the next comparison. */
 uint64_t glk_likeness_pair(struct glk_likeness *look, const struct glk_alike_pair **ret);
 /* Every byte of at most GLK_LIKENESS_PAGES pairs of so many bytes. 0 or the driver's error. */

@@ -209,6 +209,20 @@ static int unmap_taken(struct glk_limbo *limbo, struct glk_map *map, uint32_t id
 	return 0;
 }
 
+/* One that is mapped nowhere goes to the driver. */
+static int release(struct glk_limbo *limbo, struct glk_map *map, uint32_t id)
+{
+	uint64_t size = glk_map_page(map, id)->size;
+	int err;
+
+	glk_map_pause(map);
+	err = glk_node_release(glk_map_node(map, id), id);
+	glk_map_resume(map);
+	if (!err)
+		limbo->streams->released += size;
+	return err;
+}
+
 /* An idle one, which is the caller's then. */
 static int unmap_all(struct glk_limbo *limbo, struct glk_map *map, uint32_t id)
 {
@@ -237,7 +251,7 @@ void glk_limbo_reap(struct glk_limbo *limbo, struct glk_map *map)
 			continue;
 		}
 		/* those behind it may be of another stream */
-		if (!all_passed(limbo, map, page)) {
+		if (!all_passed(limbo, map, page) || (page->common && page->going)) {
 			glk_seal_push(map, id);
 			if (--left % LOOKS == 0) {
 				glk_map_pause(map);
@@ -249,14 +263,16 @@ void glk_limbo_reap(struct glk_limbo *limbo, struct glk_map *map)
 		if (unmap_taken(limbo, map, id))
 			continue;
 		page->sealed = false;
-		glk_page_put_back(map, id);
+		if (page->common)
+			release(limbo, map, id);
+		else
+			glk_page_put_back(map, id);
 	}
 }
 
 int glk_limbo_release(struct glk_limbo *limbo, struct glk_map *map, uint32_t id)
 {
 	struct glk_page *page = glk_map_page(map, id);
-	uint64_t size = page->size;
 	int err = unmap_all(limbo, map, id);
 
 	if (err)
@@ -266,12 +282,7 @@ int glk_limbo_release(struct glk_limbo *limbo, struct glk_map *map, uint32_t id)
 		glk_page_put_back(map, id);
 		return -EAGAIN;
 	}
-	glk_map_pause(map);
-	err = glk_node_release(glk_map_node(map, id), id);
-	glk_map_resume(map);
-	if (!err)
-		limbo->streams->released += size;
-	return err;
+	return release(limbo, map, id);
 }
 
 int glk_limbo_strip(struct glk_limbo *limbo, struct glk_map *map, uint32_t id)

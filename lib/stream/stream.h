@@ -492,7 +492,7 @@ int glk_limbo_finish(
 int glk_limbo_release(struct glk_limbo *limbo, struct glk_map *map, uint32_t page);
 int glk_limbo_strip(struct glk_limbo *limbo, struct glk_map *map, uint32_t page);
 /* Pages that were sealed and that no block uses any more (map/page/seal.h) are unmapped everywhere and go to the list
- * of their node, oldest first, but for those that have to wait, which are asked about again last. */
+ * of their node, or to the driver where other processes may have them, oldest first, but for those that have to wait, which are asked about again last. */
 void glk_limbo_reap(struct glk_limbo *limbo, struct glk_map *map);
 /* Unmaps all that is mapped, in use by nobody, after the GPU was waited for; pages go to the
  * list of their node. 0, -EBUSY (class CAPTURE) with nothing changed while the GPU cannot be

@@ -10,6 +10,12 @@
  *	publish N KEY STAMP
  *	attach KEY STAMP CLAIM, whose answer is a block and its bytes
  *	unseal N, detach N, end N (of an import), drop KEY (of what was claimed)
+ *	pages KINDS	an elastic block with a page for each letter, which is all that says what it has
+ *	seal N		its pages that are saved, shared before, left, and differ
+ *	has N KINDS	whether it has them; and "page N I KIND" writes one
+ *	twist N I	a page gets other contents of the same number (share/alike.h)
+ *	live		pages that are live, of GPU 0, and reserved
+ *	suspend, resume	GPU 0; and "books" is what glake_check says
  *	lease		what glake_lease_get says
  *	quota		what glake_quota_get says of GPU 0: limit, used, held, beside in MiB, processes, measured, alone
  *	pass MIB	glake_quota_pass; and "back MIB" with less than 0
@@ -127,6 +133,92 @@ static void do_alloc(size_t mib, uint32_t flags)
 	for (size_t i = 0; i < blocks[n].size; i += STEP)
 		blocks[n].at[i] = value(n, i);
 	printf("%d\n", n);
+}
+
+#define PAGE ((size_t)2 << 20)
+
+static uint64_t word(char kind, size_t i)
+{
+	return ((uint64_t)kind + 1) * 0x9e3779b97f4a7c15u * (i * 8 + 8);
+}
+
+static void do_page(int n, size_t i, char kind)
+{
+	uint64_t *at = (uint64_t *)(void *)(blocks[n].at + i * PAGE);
+
+	for (size_t w = 0; w < PAGE / 8; w++)
+		at[w] = word(kind, w);
+}
+
+static void do_pages(const char *kinds)
+{
+	size_t size = strlen(kinds) * PAGE;
+	void *ptr;
+	int n = place(), err;
+
+	err = glake_alloc(ctx, 0, size, NULL, GLAKE_ALLOC_ELASTIC, &ptr);
+	if (!err)
+		err = glake_commit(ctx, ptr, 0, size, NULL, NULL);
+	if (err) {
+		say_error(err);
+		return;
+	}
+	blocks[n] = (struct block){ptr, size};
+	for (size_t i = 0; kinds[i]; i++)
+		do_page(n, i, kinds[i]);
+	printf("%d\n", n);
+}
+
+static uint32_t step(uint32_t chain, uint32_t word)
+{
+	chain ^= word;
+	chain = chain << 13 | chain >> 19;
+	return chain * 0x9e3779b1u + 0x85ebca77u;
+}
+
+/* The first two words of the first chain are others, and the chain behind them is as it was. */
+static void do_twist(int n, size_t i)
+{
+	uint32_t *at = (uint32_t *)(void *)(blocks[n].at + i * PAGE), was = at[0];
+
+	at[0] ^= 1;
+	at[512] ^= step(1, was) ^ step(1, at[0]);
+	puts("0");
+}
+
+static void do_seal(int n)
+{
+	struct glake_sealed s = {.sz = sizeof(s)};
+	int err = glake_seal(ctx, blocks[n].at, NULL, 0, &s);
+
+	if (err)
+		say_error(err);
+	else
+		printf("%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n",
+			s.saved / PAGE, s.shared / PAGE, s.left / PAGE, s.differ);
+}
+
+static void do_has(int n, const char *kinds)
+{
+	for (size_t i = 0; kinds[i]; i++) {
+		const uint64_t *at = (const uint64_t *)(void *)(blocks[n].at + i * PAGE);
+
+		for (size_t w = 0; w < PAGE / 8; w++) {
+			if (at[w] == word(kinds[i], w))
+				continue;
+			printf("wrong at page %zu\n", i);
+			return;
+		}
+	}
+	puts("right");
+}
+
+static void do_live(void)
+{
+	struct glake_stats s = {.sz = sizeof(s)};
+
+	glake_stats_get(ctx, 0, &s);
+	printf("%" PRIu64 " %" PRIu64 "\n", s.live / PAGE, s.reserved / PAGE);
 }
 
 static void do_check(int n)
@@ -301,7 +393,7 @@ int main(int argc, char **argv)
 	struct glake_options options = {.sz = sizeof(options),
 		.backend = GLAKE_BACKEND_SOFT,
 		.settings = (const char *const *)argv + 1};
-	char line[256], word[16], key[200];
+	char line[256], said[16], key[200];
 	int seed;
 	unsigned n;
 	size_t leaked;
@@ -316,11 +408,11 @@ int main(int argc, char **argv)
 		puts("open");
 	while (!err && fgets(line, sizeof(line), stdin)) {
 		n = 0;
-		if (sscanf(line, "%15s %u", word, &n) < 1 || n >= 1u << 20)
+		if (sscanf(line, "%15s %u", said, &n) < 1 || n >= 1u << 20)
 			return 3;
-		if (!strcmp(word, "alloc"))
+		if (!strcmp(said, "alloc"))
 			do_alloc(n, 0);
-		else if (!strcmp(word, "whole"))
+		else if (!strcmp(said, "whole"))
 			do_alloc(n, GLAKE_ALLOC_CONTIGUOUS);
 		else if (sscanf(line, "fill %u %d", &n, &seed) == 2)
 			do_fill((int)n, seed);
@@ -332,53 +424,71 @@ int main(int argc, char **argv)
 			do_attach(key, (uint64_t)seed, n);
 		else if (sscanf(line, "drop %199s", key) == 1)
 			say(glake_publish_not(ctx, 0, key));
-		else if (!strcmp(word, "unseal"))
+		else if (sscanf(line, "pages %199s", key) == 1)
+			do_pages(key);
+		else if (!strcmp(said, "seal"))
+			do_seal((int)n);
+		else if (sscanf(line, "has %u %199s", &n, key) == 2)
+			do_has((int)n, key);
+		else if (sscanf(line, "page %u %d %199s", &n, &seed, key) == 3)
+			do_page((int)n, (size_t)seed, *key), puts("0");
+		else if (!strcmp(said, "live"))
+			do_live();
+		else if (sscanf(line, "twist %u %d", &n, &seed) == 2)
+			do_twist((int)n, (size_t)seed);
+		else if (!strcmp(said, "suspend"))
+			say(glake_suspend(ctx, 0, NULL));
+		else if (!strcmp(said, "resume"))
+			say(glake_resume(ctx, 0, NULL));
+		else if (!strcmp(said, "books"))
+			say(glake_check(ctx, NULL));
+		else if (!strcmp(said, "unseal"))
 			say(glake_unseal(ctx, blocks[n].at, NULL));
-		else if (!strcmp(word, "detach"))
+		else if (!strcmp(said, "detach"))
 			say(glake_detach(ctx, blocks[n].at, NULL));
-		else if (!strcmp(word, "end"))
+		else if (!strcmp(said, "end"))
 			say(glake_import_end(ctx, blocks[n].at, NULL));
-		else if (!strcmp(word, "check"))
+		else if (!strcmp(said, "check"))
 			do_check((int)n);
-		else if (!strcmp(word, "free"))
+		else if (!strcmp(said, "free"))
 			do_free((int)n);
-		else if (!strcmp(word, "lease"))
+		else if (!strcmp(said, "lease"))
 			do_lease();
-		else if (!strcmp(word, "close"))
+		else if (!strcmp(said, "close"))
 			do_close();
-		else if (!strcmp(word, "write"))
+		else if (!strcmp(said, "write"))
 			do_write((int)n);
-		else if (!strcmp(word, "lose"))
+		else if (!strcmp(said, "lose"))
 			do_lose();
-		else if (!strcmp(word, "kept"))
+		else if (!strcmp(said, "kept"))
 			do_kept();
-		else if (!strcmp(word, "quota"))
+		else if (!strcmp(said, "quota"))
 			do_quota();
-		else if (!strcmp(word, "pass"))
+		else if (!strcmp(said, "pass"))
 			do_pass(n);
-		else if (!strcmp(word, "back"))
+		else if (!strcmp(said, "back"))
 			do_pass(-(int64_t)n);
 		else if (sscanf(line, "limit %199s", key) == 1)
 			do_limit(key);
-		else if (!strcmp(word, "trim"))
+		else if (!strcmp(said, "trim"))
 			say(glake_trim(ctx, 0, 0, NULL));
-		else if (!strcmp(word, "room"))
+		else if (!strcmp(said, "room"))
 			do_room((int)n);
-		else if (!strcmp(word, "asked"))
+		else if (!strcmp(said, "asked"))
 			printf("%d %zu %d\n", room.times, room.want >> 20, room.timed);
-		else if (!strcmp(word, "cold"))
+		else if (!strcmp(said, "cold"))
 			say(glake_advise(ctx, blocks[n].at, GLAKE_ADVICE_COLD));
-		else if (!strcmp(word, "fetch"))
+		else if (!strcmp(said, "fetch"))
 			say(glake_fetch(ctx, blocks[n].at, NULL));
-		else if (!strcmp(word, "capture"))
+		else if (!strcmp(said, "capture"))
 			do_capture((size_t)n);
 		else if (sscanf(line, "tag %199s", key) == 1)
 			do_tag(key);
-		else if (!strcmp(word, "away"))
+		else if (!strcmp(said, "away"))
 			say(glake_tag_suspend(ctx, 0, tag, GLAKE_TAG_DROP, NULL));
-		else if (!strcmp(word, "again"))
+		else if (!strcmp(said, "again"))
 			say(glake_tag_resume(ctx, 0, tag, NULL));
-		else if (!strcmp(word, "fork"))
+		else if (!strcmp(said, "fork"))
 			do_fork();
 		else
 			break;

@@ -144,7 +144,7 @@ class Speaker:
     """A client that this test speaks for; `answer`: the kind of the one to its HELLO, None for none."""
 
     def __init__(self, broker, number, held=0, memory=1 << 30, name=b"speaker", patient=True,
-                 gpus=(b"GPU-other",), version=2):
+                 gpus=(b"GPU-other",), version=3):
         self.conn = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.conn.settimeout(200)
         self.conn.connect(broker.path)
@@ -179,7 +179,7 @@ def check_sums(broker):
     equal((one.answer, two.answer), (WELCOME, None), "one that holds more than any GPU has is no client")
     three = Speaker(broker, 3, name=b"\x1b[2J\xff")
     ok("?[2J?" in [client["name"] for client in broker.books(-1)["clients"]], "a name is nothing but letters")
-    four = Speaker(broker, 4, version=1)
+    four = Speaker(broker, 4, version=2)
     equal(four.answer, REFUSED, "nor is one that takes what it is asked for another way")
     for client in (one, two, three, four):
         client.close()
@@ -360,7 +360,7 @@ def answer_nothing(conn):
     """Grants, but no bytes."""
     said, fds, *_ = socket.recv_fds(conn, 10000, 1)
     with socket.socket(fileno=fds[0]):
-        conn.send(frame(WELCOME, struct.pack("=II", 2, *struct.unpack_from("=I", said, 20)) + bytes(24 * 64)))
+        conn.send(frame(WELCOME, struct.pack("=II", 3, *struct.unpack_from("=I", said, 20)) + bytes(24 * 64)))
         while conn.recv(10000):
             conn.send(frame(GRANTED, bytes(24)))
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Four processes on one GPU by leave of a broker, which runs in a fifth: memory that lies idle in one goes to another,
- * so does what a killed one held, and the weights of a model exist once. Every word is checked by kernels. All are
+ * so does what a killed one held, the weights of a model exist once, and so do equal pages of models that differ. Every word is checked by kernels. All are
  * forked before CUDA is touched here, and do what they are told.
  */
 #include "share/broker.h"
@@ -18,11 +18,13 @@
 #define MIB	  ((size_t)1 << 20)
 #define GIB	  ((size_t)1 << 30)
 #define WORKERS	  4
-#define SPARES	  2 /* no process that has touched CUDA makes another */
+#define SPARES	  3 /* no process that has touched CUDA makes another */
 #define BLOCKS	  160
 #define PART	  (64 * MIB)
 #define PARTS	  128
 #define TOTAL	  (24 * GIB)
+#define MODEL	  (4 * GIB)
+#define PIECE	  (32 * MIB) /* of a model, with a serial of its own */
 #define QUESTIONS 2000
 
 enum deed {
@@ -35,9 +37,13 @@ enum deed {
 	ATTACH,
 	DETACH,
 	UNSEAL,
-	TAG,   /* all blocks from now on are of a workspace */
-	AWAY,  /* whose contents need not last, */
-	AGAIN, /* and which has its memory again */
+	TAG,	 /* all blocks from now on are of a workspace */
+	AWAY,	 /* whose contents need not last, */
+	AGAIN,	 /* and which has its memory again */
+	MODELED, /* an elastic block */
+	SEAL,
+	WRITE, /* and read a model; of a fine-tune each tenth piece is another */
+	READ,
 	END
 };
 
@@ -52,6 +58,7 @@ struct order {
 struct report {
 	int err;
 	int64_t wrong;
+	uint64_t saved; /* by a seal */
 	double seconds;
 };
 
@@ -84,6 +91,39 @@ static int64_t pass(const struct order *o, bool check)
 		gpu_pass(&work, &blocks[i], 1, sizes[i],
 			o->serial + (uint32_t)(i - o->block), check, NULL);
 	return (int64_t)gpu_counters_take(&work).wrong;
+}
+
+static int64_t pass_pieces(const struct order *o)
+{
+	for (size_t i = 0; i < MODEL / PIECE; i++) {
+		void *at = (char *)blocks[o->block] + i * PIECE;
+
+		gpu_pass(&work, &at, 1, PIECE,
+			(uint32_t)(10000 + 100 * i +
+				(o->serial && i % 10 == 0 ? o->serial : 0)),
+			o->deed == READ, NULL);
+	}
+	return (int64_t)gpu_counters_take(&work).wrong;
+}
+
+static int modeled(int i)
+{
+	int err = glake_alloc(ctx, 0, MODEL, NULL, GLAKE_ALLOC_ELASTIC, &blocks[i]);
+
+	return err ? err : glake_commit(ctx, blocks[i], 0, MODEL, NULL, NULL);
+}
+
+static int seal(int i, uint64_t *ret_saved)
+{
+	struct glake_sealed s = {.sz = sizeof(s)};
+	int err = glake_seal(ctx, blocks[i], NULL, 0, &s);
+
+	*ret_saved = s.saved;
+	tap_note("  looked at %.2f GiB, %.2f saved, %.2f shared, %llu left, %llu differ",
+		(double)s.looked / GIB, (double)s.saved / GIB, (double)s.shared / GIB,
+		(unsigned long long)s.left, (unsigned long long)s.differ);
+	fflush(stdout);
+	return err;
 }
 
 static int one(const struct order *o, int i)
@@ -165,6 +205,12 @@ static struct report obey(const struct order *o)
 		r.err = glake_close(ctx, NULL);
 	else if (o->deed == FILL || o->deed == CHECK)
 		r.wrong = pass(o, o->deed == CHECK);
+	else if (o->deed == MODELED)
+		r.err = modeled(o->block);
+	else if (o->deed == SEAL)
+		r.err = seal(o->block, &r.saved);
+	else if (o->deed == WRITE || o->deed == READ)
+		r.wrong = pass_pieces(o);
 	for (int i = o->block; !r.err && i < o->block + o->count; i++)
 		r.err = one(o, i);
 	r.seconds = now_s() - begin;
@@ -440,6 +486,74 @@ static void reopen(int w)
 	is_int(run(w, (struct order){.deed = OPEN}).err, 0, "a process begins");
 }
 
+static void load(int w, uint32_t tune)
+{
+	is_int(run(w, (struct order){.deed = MODELED}).err, 0, "a model of 4 GiB");
+	run(w, (struct order){.deed = WRITE, .serial = tune});
+}
+
+static void read_right(int w, uint32_t tune, const char *what)
+{
+	is_int(run(w, (struct order){.deed = READ, .serial = tune}).wrong, 0, what);
+}
+
+static uint64_t seal_in(int w, const char *what)
+{
+	struct report r = run(w, (struct order){.deed = SEAL});
+
+	is_int(r.err, 0, what);
+	tap_note("%s: %.1f ms", what, r.seconds * 1e3);
+	return r.saved;
+}
+
+/* Fine-tunes of one base in processes of their own. */
+static void check_alike(struct glk_drv *drv)
+{
+	const struct order own = {.deed = UNSEAL, .count = 1},
+			   gone = {.deed = FREE, .count = 1};
+	size_t none = free_bytes(drv), one, two, three;
+	struct report r;
+	uint64_t saved;
+
+	load(3, 0);
+	is_int((int64_t)seal_in(3, "a base is sealed"), 0, "which nobody has yet");
+	one = none - free_bytes(drv);
+	load(2, 50);
+	two = none - free_bytes(drv);
+	saved = seal_in(2, "a fine-tune in another process is sealed");
+	ok(saved * 100 >= MODEL * 85, "%.1f %% of the base are saved: 85 at the least",
+		(double)saved * 100 / MODEL);
+	three = none - free_bytes(drv);
+	tap_note("held: one %.3f GiB, two %.3f before and %.3f after", (double)one / GIB,
+		(double)two / GIB, (double)three / GIB);
+	ok(three < one + MODEL * 15 / 100, "which the GPU has free");
+	read_right(3, 0, "each word of the base is right");
+	read_right(2, 50, "and of the other");
+	seal_in(2, "again");
+	r = run(2, own);
+	is_int(r.err, 0, "it has pages of its own");
+	tap_note("%.1f ms", r.seconds * 1e3);
+	read_right(2, 50, "with each word");
+	run(2, (struct order){.deed = WRITE});
+	read_right(3, 0, "what it writes is its own");
+	saved = seal_in(2, "all of it is equal now");
+	is_int((int64_t)saved, (int64_t)MODEL, "and saved");
+	kill_worker(3);
+	read_right(2, 0, "the first process is killed, and each word is there");
+	reopen(3);
+	tap_note("held: %.3f GiB", (double)(none - free_bytes(drv)) / GIB);
+	load(3, 70);
+	saved = seal_in(3, "another fine-tune, in a third process");
+	ok(saved * 100 >= MODEL * 85, "has %.1f %% of it from there",
+		(double)saved * 100 / MODEL);
+	tap_note("held: %.3f GiB", (double)(none - free_bytes(drv)) / GIB);
+	read_right(2, 0, "each word is right in one");
+	read_right(3, 70, "and in the other");
+	is_int(run(2, gone).err, 0, "one goes");
+	read_right(3, 70, "the other has all of its own");
+	is_int(run(3, gone).err, 0, "which goes too");
+}
+
 int main(void)
 {
 	struct glk_broker_options options = {.socket = path, .total = TOTAL};
@@ -471,6 +585,7 @@ int main(void)
 	time_turns();
 	time_death("one has 8 GiB", 20 * GIB, 8 * GIB);
 	reopen(2);
+	check_alike(drv);
 	check_model(drv, "parts", PARTS, PART);
 	for (int w = 1; w < WORKERS; w++)
 		is_int(run(w, (struct order){.deed = DETACH, .count = PARTS}).err, 0,

@@ -138,7 +138,7 @@ uint64_t glk_arena_idle(const struct glk_arena *home, const struct glk_node *nod
 	const struct glk_stock *stock = &space->of[glk_node_of(node)];
 
 	return (stock->idle_slots << home->map.shift) + glk_node_free(node) +
-		(node->gpu ? 0 : space->unsealed_bytes);
+		(node->gpu ? 0 : space->unsealed_bytes - space->unsealed_foreign);
 }
 
 uint64_t glk_cache_most(const struct glk_cache *cache)

@@ -65,6 +65,8 @@ void glk_seal_push(struct glk_map *map, uint32_t id)
 		space->unsealed = id;
 	space->unsealed_last = id;
 	space->unsealed_bytes += glk_map_page(map, id)->size;
+	if (glk_map_page(map, id)->foreign)
+		space->unsealed_foreign += glk_map_page(map, id)->size;
 }
 
 uint32_t glk_seal_pop(struct glk_map *map)
@@ -76,6 +78,8 @@ uint32_t glk_seal_pop(struct glk_map *map)
 		return 0;
 	space->unsealed = glk_page_next(map, id);
 	space->unsealed_bytes -= glk_map_page(map, id)->size;
+	if (glk_map_page(map, id)->foreign)
+		space->unsealed_foreign -= glk_map_page(map, id)->size;
 	return id;
 }
 

@@ -218,6 +218,8 @@ def broker(words):
         asks, stalls, refusals = gpu.number("asks", "stalls", "refusals")
         print(f"{gpu.word('gpu')}: {total}, {free} left, {guaranteed} of it guaranteed; asks {asks}, not answered {stalls}, "
               f"refusals {refusals}")
+        if gpu.number("common"):
+            print("  equal pages of processes: {}, and {} saved".format(*gpu.sizes("common", "saved")))
         clients = gpu.rows("clients")
         if clients:
             print("       PID  PROGRAM          HEARS        HELD      LEAST       MOST      ASKED      WANTS")

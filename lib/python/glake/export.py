@@ -102,10 +102,10 @@ def _broker(told):
         for uuid, gpu in gpus:
             family.add_sample(f"glake_broker_{name}", {"gpu": uuid}, _number(gpu.get(key)))
         yield family
-    spared = Metric("glake_broker_spared_bytes", "Bytes that more than one user of contents would hold without them.", "gauge")
+    spared = Metric("glake_broker_spared_bytes", "Bytes that more than one user of contents, or of equal pages, would hold without them.", "gauge")
     held = Metric("glake_broker_client_held_bytes", "Bytes that a client has leave for.", "gauge")
     for uuid, gpu in gpus:
-        spared.add_sample("glake_broker_spared_bytes", {"gpu": uuid}, sum(
+        spared.add_sample("glake_broker_spared_bytes", {"gpu": uuid}, _number(gpu.get("saved")) + sum(
             _number(row.get("bytes")) * max(_number(row.get("users")) - 1, 0) for row in _rows(gpu, "contents")))
         for row in _rows(gpu, "clients"):
             held.add_sample("glake_broker_client_held_bytes", {
