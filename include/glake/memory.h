@@ -257,7 +257,8 @@ GLAKE_EXPORT int glake_shortage_set(struct glake *ctx, glake_shortage_fn fn, voi
  * GPU, or near it for the program (host.h), and that nobody uses goes too, all of it, and is not
  * counted; that waits for the GPU where blocks were used by streams of threads that have ended, or that
  * were destroyed unannounced. Nor are chunks of managed
- * memory, which go where none of their blocks is live: that waits for the GPU.
+ * memory, which go where none of their blocks is live: that waits for the GPU; nor pages of other processes on which no
+ * block stands any more (glake_seal), which go whatever `keep` is.
  *
  * Returns 0, or -EINVAL (no such device), -ESTALE, -EIO (the driver refused), -ENODEV
  * (device lost, or in a forked child).

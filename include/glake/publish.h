@@ -99,16 +99,26 @@ GLAKE_EXPORT int glake_detach(struct glake *ctx, void *ptr, struct CUstream_st *
  * glake_commit_shared leaves it. It is called where nothing uses the block but work of `stream`, which is waited for; the
  * other blocks may be read meanwhile.
  *
+ * With a broker (glaked, share.broker) pages that are the block's alone are looked for among those which other processes
+ * of the user have sealed, and are exchanged for them likewise; and those that nobody has are there for others to have from
+ * now on, if they were made to be exported (pool.export). A page counts once, as bytes of the process that made it as
+ * long as a block of that stands on it, and then as the broker's until the last one has left. What a process has of
+ * others is no part of its budget, its quota and its live bytes, and cannot be exported. It goes to the driver when the last block
+ * has left it, at the next request for which the driver is asked, or a trim. Suspended, a block comes back with pages of its
+ * own; sealed again, it has those of others again. While the broker is away nothing is exchanged over
+ * processes, and what was stays as it is; each process counts what it has of others as its own then. Who of the
+ * same user has a descriptor keeps to the seal by promise.
+ *
  * Called again for a block that is sealed, it looks again. Freed or decommitted, a block leaves what others have; spilled
  * and suspended, it goes and comes as it would.
  */
 struct glake_sealed {
 	size_t sz; /* sizeof(struct glake_sealed) */
 	uint64_t
-		looked; /* bytes of whole pages, of this block and of all that was sealed before */
+		looked; /* bytes of whole pages, of this block and of all that was sealed before here */
 	uint64_t
 		saved; /* bytes of the block that exist no more, since others are equal */
-	uint64_t shared; /* that were shared before this call */
+	uint64_t shared; /* that were shared before this call, or are another process's */
 	uint64_t
 		left; /* whose number is that of others, and that stay: those differ, or are moving or away, or the
 			  * page has as many mappings as there can be */
@@ -125,7 +135,8 @@ struct glake_sealed {
  * -ESTALE, -ENODEV, -EIO. After an error the block may be sealed, and all contents are there, but that after -EIO of a
  * driver that maps neither page the contents of those are lost, which the record says.
  * Thread: any. Blocks: for the GPU, which reads the sealed blocks once and what is equal twice more. Driver calls: kernels
- * on a stream of their own, and for each page that goes those of glake_commit_shared.
+ * on a stream of their own, and for each page that goes those of glake_commit_shared; with a broker for each that is
+ * another process's an import, a map, and a release of what went; and an export of each that is offered.
  */
 GLAKE_EXPORT int glake_seal(struct glake *ctx, void *ptr, struct CUstream_st *stream,
 	uint64_t rate, struct glake_sealed *ret_sealed);
@@ -135,7 +146,8 @@ GLAKE_EXPORT int glake_seal(struct glake *ctx, void *ptr, struct CUstream_st *st
  * called where nothing uses it but work of `stream`, which is waited for: no other stream, and no graph that names it
  * is replayed meanwhile. From then on it is an import, which glake_import_end takes down. A block that glake_seal has sealed
  * gets pages of its own for those that are shared, 128 MiB at a time, and may be written again. It keeps those that
- * nobody shares any more, whatever else used them having finished.
+ * nobody shares any more, whatever else used them having finished, but for pages that a broker knows, which other processes
+ * may have.
  *
  * Returns 0, or -EINVAL (nothing is attached there, and no block is sealed: NOT_MINE, INVAL; no stream of that GPU: INVAL),
  * -EBUSY (CAPTURE: the stream captures a graph; BUSY: the block is away, or other processes have pages of it), -ENOMEM

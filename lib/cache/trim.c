@@ -27,6 +27,7 @@ static void settle_rights(struct glk_cache *cache)
 static int trim_all(
 	struct glk_cache *cache, uint64_t keep, bool lent, uint64_t *ret_released)
 {
+	struct glk_limbo limbo = GLK_LIMBO(&cache->streams);
 	uint64_t before, after;
 	int err = 0, failed;
 
@@ -48,6 +49,8 @@ static int trim_all(
 	glk_quick_flush(cache);
 	glk_event_poll_whole(&cache->streams, true);
 	glk_sampled_settle(cache);
+	/* what others have made is theirs, whatever may be held here */
+	glk_limbo_reap(&limbo, &cache->arena.map);
 	failed = glk_trim_node(cache, cache->node, keep);
 	err = err ? err : failed;
 	failed = glk_trim_host(cache, lent);

@@ -132,10 +132,37 @@ def check_pages(folder):
     tap.equal((child.do(live), child.end()), (0, 0), "nothing is left")
 
 
+def check_pages_across(folder):
+    """The same in two processes, with a broker."""
+    base, tune = os.path.join(folder, "base"), os.path.join(folder, "tune")
+    sizes, sums = write_model(base, ())
+    tuned, others = write_model(tune, [str(i) for i in range(0, MODEL, 10)], extra=True)
+    with Broker() as broker:
+        one, two = Child(broker), Child(broker)
+        tap.equal(one.do(f"sizes = {sizes!r}; b = weights.load({base!r}, pages=True); said = sums(b)"), sums, "a base")
+        held = broker.books()["held"]
+        tap.equal(two.do(f"sizes = {tuned!r}; t = weights.load({tune!r}, pages=True); said = sums(t)"), others,
+                  "a fine-tune of it in another process")
+        both, saved = (broker.books()[name] for name in ("held", "saved"))
+        tap.ok(both - held <= 0.15 * held, "85 % of the base exist once", held, both)
+        tap.ok(saved >= 0.85 * held and two.do("said = t.saved") >= saved, "which both tell", saved, held)
+        tap.equal(one.do("said = sums(b)"), sums, "every word of the base is there")
+        two.do("t.own(); ctypes.memset(at(t['layer.5']), 9, sizes['layer.5'])")
+        tap.equal(one.do("said = sums(b)"), sums, "also where the other has its own")
+        two.do("t.close()")
+        two.do(f"t = weights.load({tune!r}, pages=True)")
+        one.do("b.close()")
+        tap.equal(two.do("said = sums(t)"), others, "the base goes, and every word of the other is there")
+        two.do("t.close()")
+        tap.equal([broker.books()[name] for name in ("common", "published")], [0, 0], "then all is gone")
+        tap.equal([child.end() for child in (one, two)], [0, 0], "they end")
+
+
 def main():
     tap.start()
     with tempfile.TemporaryDirectory() as folder:
         check_pages(folder)
+        check_pages_across(folder)
     with Broker() as broker, tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.safetensors")
         sizes, sums = write(path, "x")

@@ -10,7 +10,8 @@ Weights that exist once for several processes of a user on a GPU, through a brok
     weights.close()           as soon as no tensor of them is used any more
 
     weights = glake.weights.load(path, pages=True)     in whole pages: those that are equal to pages of other models
-                              which this process has loaded so, as of another fine-tune of one base, exist once
+                              which were loaded so, as of another fine-tune of one base, exist once; with a broker over
+                              all processes of the user
 
 Without a key it is a hash of which file it is, its header, its size and the time when it was changed last. What the
 process that loaded them has is its own, which nobody writes by promise; in all others a kernel that writes ends
@@ -290,11 +291,13 @@ class Paged(dict):
         self.clear()
         if address:
             lib.glake_free(context, ctypes.c_void_p(address), None)
+            # pages of other processes are not held for the next block
+            lib.glake_trim(context, self._device, ctypes.c_size_t(-1), None)
 
 
 def load(path, key=None, device=None, timeout=600, pages=False):
     """The tensors of a file of safetensors. `timeout`: seconds for another process to load them. `pages`: see Paged;
-    a broker and other processes have no part in that."""
+    what they have in common with others is found by their contents."""
     if pages and key:
-        raise GlakeError("weights in pages are of this process alone, which has no key for them")
+        raise GlakeError("weights in pages have no key: what they share is found by their contents")
     return Paged(path, device) if pages else Weights(path, key, device, timeout)
