@@ -19,8 +19,8 @@ from tap import done, equal, has, ok, skip, start, until
 
 NONE, HERE, AWAY, ALONE = range(4)
 MAGIC, VERSION = 0x464b4c47, 1
-HELLO, WELCOME, REFUSED, WANT, GRANTED, GIVE, PUT, BYE, LIST, TEXT = \
-    0x100, 0x101, 0x102, 0x103, 0x104, 0x105, 0x108, 0x10d, 0x10e, 0x10f
+HELLO, WELCOME, REFUSED, WANT, GRANTED, GIVE, PUT, BYE, LIST, TEXT, SEEK, SOUGHT, OFFER, TAKEN, LEAVE = \
+    0x100, 0x101, 0x102, 0x103, 0x104, 0x105, 0x108, 0x10d, 0x10e, 0x10f, 0x110, 0x111, 0x112, 0x113, 0x114
 MIB = 1 << 20
 CLIENTS = 1024  # of a user who is not the broker's
 WAITS = 512  # of a client
@@ -183,6 +183,59 @@ def check_sums(broker):
     equal(four.answer, REFUSED, "nor is one that takes what it is asked for another way")
     for client in (one, two, three, four):
         client.close()
+
+
+def number_of(kind):
+    """What a page of a client's kind is told apart by (share/alike.h)."""
+    mask, sums = (1 << 32) - 1, [0] * 4
+    factor = (ord(kind) + 1) * 0x9e3779b97f4a7c15
+    for thread in range(128):
+        chains = [1, 2, 3, 4]
+        for at in range(thread * 2, 1 << 18, 256):
+            for i in range(4):
+                word = factor * ((at + i // 2) * 8 + 8) >> 32 * (i % 2) & mask
+                chain = chains[i] ^ word
+                chains[i] = ((chain << 13 | chain >> 19) * 0x9e3779b1 + 0x85ebca77) & mask
+        for i, chain in enumerate(chains):
+            chain = (chain + (thread * 4 + i) * 0xc2b2ae3d) & mask
+            chain = (chain ^ chain >> 15) * 0x85ebca77 & mask
+            chain = (chain ^ chain >> 13) * 0xc2b2ae3d & mask
+            sums[i] = sums[i] + (chain ^ chain >> 16) & mask
+    return struct.pack("=4I", *sums)
+
+
+def pages(numbers=(), ids=(), gpu=0, count=None, size=2 * MIB):
+    """What is sought, offered or left."""
+    return struct.pack("=IIQ", gpu, count or max(len(numbers), len(ids)), size) + \
+        b"".join(numbers) + bytes(16 * (32 - len(numbers))) + struct.pack("=32I", *ids, *[0] * (32 - len(ids)))
+
+
+def check_pages(broker):
+    """What is said of pages is checked: by the broker, and by who takes them for equal."""
+    name = broker.books()["gpu"].encode()
+    number = number_of("a")
+    held, other = socket.socketpair()
+    with held, other:
+        for nonsense in ((SEEK, pages([number], count=33)), (SEEK, pages([number], gpu=1)), (SEEK, pages([number], size=0)),
+                         (SEEK, pages([number], size=1 << 50)), (SEEK, pages([number])[:-1]), (SEEK, pages([number]), held),
+                         (OFFER, pages([number])), (OFFER, pages([number]), held, other), (LEAVE, pages(ids=[1])),
+                         (LEAVE, pages(ids=[1 << 31]))):
+            one = Speaker(broker, 31, gpus=(name,))
+            one.say(*nonsense)
+            equal(one.hear(), None, "who talks nonsense of pages is left")
+            one.close()
+        one, two = Speaker(broker, 32, gpus=(name,)), Client(broker)
+        one.say(OFFER, pages([number, number_of("b")]), held, other)
+        equal(one.hear(), TAKEN, "one offers what is no memory")
+        equal(broker.books()["common"], 4 * MIB, "which the broker cannot know")
+        n = two.do("pages abc")
+        equal(two.do("seal " + n), "0 0 0 0", "who takes it has nothing of it")
+        equal(two.do(f"has {n} abc"), "right", "and every word of its own")
+        equal(broker.books()["common"], 6 * MIB, "the third page is offered")
+        equal(broker.books()["saved"], 0, "and none of the others is had")
+        two.end()
+        one.leave()
+    ok(until(lambda: not broker.books()["common"]), "all is gone", broker.books())
 
 
 def check_again(broker):
@@ -490,6 +543,7 @@ def main():
         check_close(broker)
         check_nonsense(broker)
         check_sums(broker)
+        check_pages(broker)
         check_again(broker)
         check_bounds(broker)
     check_turned_away()
