@@ -202,6 +202,35 @@ def check_alone(broker):
     two.end()
 
 
+def check_faults(broker):
+    """Whatever the driver refuses, every word is there, and nothing is held in the end."""
+    one, = clients(broker, 1)
+    a = seal(one, BASE, "0 0 0 0", "a block")
+    failed, saved = 0, []
+    for call in ("create", "map", "set_access", "unmap", "release", "copy", "launch", "stream_sync", "import_fd", "export_fd"):
+        wrong = []
+        for nth in (1, 2, 3, 5, 9, 14):
+            two, = clients(broker, 1, f"driver.fault={call}:nth={nth}:err=EIO", "log.level=none")
+            n = two.do("pages " + TUNE)
+            if n.startswith("refused"):
+                n = two.do("pages " + TUNE)
+            for step in ("seal", "unseal", "seal"):
+                did = two.do(f"{step} {n}")
+                failed += did.startswith("refused")
+                if call == "import_fd" and nth == 1 and step == "seal":
+                    saved.append(did)
+                said = [client.do(f"has {block} {kinds}") for client, block, kinds in ((two, n, TUNE), (one, a, BASE))]
+                if said != ["right"] * 2:
+                    wrong.append((nth, step, said))
+            two.do("free " + n)
+            two.end()
+        ok(not wrong, f"{call} is refused, and every word is there", wrong)
+    equal(saved, ["8 0 0 0", "9 0 0 0"], "what the driver does not take is taken the next time")
+    ok(failed > 10, "of which calls of ours failed", failed)
+    equal(one.end(), "closed 0", "it ends")
+    ok(until(lambda: books(broker) == [0, 0, 0, 0]), "with all", books(broker))
+
+
 class Job:
     """A process and what its blocks have."""
 
@@ -281,6 +310,7 @@ def main():
         check_number(broker)
         check_away(broker)
         check_alone(broker)
+        check_faults(broker)
         for seed in range(3):
             check_random(broker, seed)
         ok(until(lambda: broker.descriptors() == descriptors), "no descriptor is left", broker.descriptors())
