@@ -589,6 +589,20 @@ static int offer(struct across *a)
 	return err;
 }
 
+/* What others have made and the block has left is with them again, so that it may be had once more. */
+static void let_go(struct glk_cache *cache, const struct glk_extent *e, uint32_t on)
+{
+	struct glk_limbo limbo = GLK_LIMBO(&cache->streams);
+	struct glk_use use = glk_block_use(cache, e, on);
+
+	glk_plan_park(cache, false);
+	glk_clock_sync_use(&cache->streams, &use);
+	glk_plan_unpark(cache, false);
+	glk_plan_begin(cache);
+	glk_limbo_reap(&limbo, &cache->arena.map);
+	glk_plan_end(cache);
+}
+
 static int exchange_across(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	const struct glk_asking *how)
 {
@@ -605,6 +619,7 @@ static int exchange_across(struct glk_arena *arena, struct glk_extent *e, uint32
 	if (!a->t || !glk_away_take(arena->gpu, a->t, &m))
 		return -EBUSY;
 	a->d->on = on;
+	let_go(arena->gpu, e, on);
 	for (uint32_t slot = all.first; slot <= all.last && !err && !away;) {
 		slot = gather_alone(a, slot, all.last);
 		/* who offers the same meanwhile has been first, which is seen the second time */
