@@ -75,7 +75,7 @@ struct glake_checked {
 	uint64_t
 		again; /* requests that were served by what was kept, since open: their canaries were there */
 	uint64_t
-		contents; /* that are away and have a hash (tier.verify) or are encrypted (security.level=3), and are what they were; with that also pages that are sealed, since the last check or by glake_seal, if the driver runs kernels */
+		contents; /* that are away and have a hash (tier.verify) or are encrypted (security.level=3), and are what they were; with that also pages that are sealed, since the last check or by glake_seal, and what is published or attached, if the driver runs kernels */
 	uint64_t cleared; /* bytes, as security.level says, since open */
 	uint64_t
 		uncleared; /* blocks, and parts of KV caches, that were to be and were not, since open: a stream captured, or the driver refused */

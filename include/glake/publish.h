@@ -24,6 +24,8 @@ struct CUstream_st;
  * Life		they are there as long as one process has them, the publisher's or another: each of their bytes is
  *		counted once, as the publisher's while it lives and as the broker's afterwards. Contents that a process
  *		did not publish before it ended are gone with it
+ * Checked	with security.level=3 contents have a number, which is compared with that of what is attached, and again
+ *		by glake_check, in each process that has that level
  * Load once	whoever is to have them attaches with GLAKE_ATTACH_CLAIM first. Of all who do one is told to load
  *		them (-ENOENT), and the others to come again (-EAGAIN) until they are published, or he has ended
  */
@@ -47,7 +49,8 @@ struct CUstream_st;
  * (AGAIN: the broker is away), -EBUSY (BUSY: it is away), -EOPNOTSUPP (there is no broker, or its page was not made to
  * be exported, see pool.export), -ENOSPC (LIMIT: the broker has too many names), -EMFILE or -ENFILE (LIMIT), -ENOMEM,
  * -ESTALE, -ENODEV, -EIO. A refused call changes nothing.
- * Thread: any. Blocks: for the driver and the broker. Driver calls: an export.
+ * Thread: any. Blocks: for the driver and the broker. Driver calls: an export; with security.level=3 a kernel that reads
+ * it once.
  */
 GLAKE_EXPORT int glake_publish(
 	struct glake *ctx, const void *ptr, const char *key, uint64_t stamp);
@@ -72,9 +75,10 @@ GLAKE_EXPORT int glake_publish_not(struct glake *ctx, int device, const char *ke
  * Returns 0, or -ENOENT (INVAL: there is nothing of that name), -EAGAIN (AGAIN: another process has claimed it, or the
  * broker is away), -EEXIST (INVAL: its stamp is another), -EINVAL (unknown device or flags, a name that is none, NULL),
  * -EOPNOTSUPP (there is no broker), -ENOSPC (LIMIT: the broker has too many names, or 4096 are claimed by the context and
- * not published), -ENOMEM (ADDRESS, LIMIT, NOMEM_HOST, or NOMEM_DEVICE for tables of the driver), -EMFILE, -ESTALE, -ENODEV, -EIO. A refused call has changed nothing but the
+ * not published), -ENOMEM (ADDRESS, LIMIT, NOMEM_HOST, or NOMEM_DEVICE for tables of the driver), -EMFILE, -ESTALE, -ENODEV, -EIO (CORRUPT, with security.level=3: they are not what their publisher had). A refused call has changed nothing but the
  * claim.
- * Thread: any. Blocks: for the driver and the broker. Driver calls: a reservation, import, map, release, set access.
+ * Thread: any. Blocks: for the driver and the broker. Driver calls: a reservation, import, map, release, set access; with
+ * security.level=3 a kernel that reads all of it once.
  */
 GLAKE_EXPORT int glake_attach(struct glake *ctx, int device, const char *key,
 	uint64_t stamp, uint32_t flags, size_t *ret_size, void **ret_ptr);

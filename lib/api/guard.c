@@ -6,6 +6,7 @@
 #include "base/cancel.h"
 #include "base/error.h"
 #include "base/sized.h"
+#include "share/publish.h"
 #include "wire/wire.h"
 
 #include <errno.h>
@@ -53,6 +54,9 @@ static int look(struct glk_context *context, struct glake_checked *did)
 		if (!err)
 			err = glk_cache_check_sealed(
 				&context->caches[i], true, &did->contents);
+		if (!err && glk_load_relaxed(&context->caches[i].encrypts))
+			err = glk_published_check(context->lessee, context->caches[i].drv,
+				i, &did->contents);
 		if (!err)
 			err = compare(&context->caches[i]);
 	}

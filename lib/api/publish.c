@@ -34,7 +34,8 @@ static int publish(struct glk_context *context, struct glk_cache *cache, const v
 	if (!err) {
 		glk_pin_mark(&pin);
 		err = glk_publish(context->lessee, cache->drv, cache->device, addr,
-			glk_pin_page, &pin, key, stamp);
+			glk_pin_page, &pin, key, stamp,
+			glk_load_relaxed(&cache->encrypts));
 	}
 	if (err)
 		glk_cache_unpin(cache, addr);
@@ -93,7 +94,8 @@ int glake_attach(struct glake *ctx, int device, const char *key, uint64_t stamp,
 			"no name, no place for the address or its size, or unknown flags");
 	cancel = glk_cancel_off();
 	err = glk_attach(context->lessee, &cache->imports, key, stamp,
-		flags & GLAKE_ATTACH_CLAIM, &size, &addr);
+		flags & GLAKE_ATTACH_CLAIM, glk_load_relaxed(&cache->encrypts), &size,
+		&addr);
 	glk_cancel_restore(cancel);
 	if (err)
 		return err;

@@ -58,6 +58,8 @@ const struct glk_kernel glk_alike_compare = {"glake_alike_compare", compare_twin
 
 /* Bytes that one kernel hashes at most, where a look has a rate: then it rests. */
 #define CHUNK ((size_t)256 << 20)
+/* Of which the numbers of larger contents are made. */
+#define PART ((size_t)64 << 10)
 /* Pairs that a look has room for, however few parts. */
 #define PAIRS_LEAST ((size_t)GLK_LIKENESS_PAGES * GLK_LIKENESS_SPLIT)
 
@@ -288,6 +290,30 @@ int glk_likeness_compare(struct glk_likeness *l, struct glk_alike_pair *pairs,
 		for (uint32_t k = 0; k < GLK_LIKENESS_SPLIT; k++)
 			pairs[i].differ |= l->pairs[i * GLK_LIKENESS_SPLIT + k].differ;
 	}
+	return err;
+}
+
+int glk_alike_number(struct glk_drv *drv, int device, uint64_t addr, uint64_t bytes,
+	struct glk_alike_number *ret)
+{
+	struct glk_alike_number number = {{1, 2, 3, 4}};
+	struct glk_likeness *l;
+	int err;
+
+	err = glk_likeness_new(drv, device, bytes / PART, PART, 0, &l);
+	if (err)
+		return err;
+	err = glk_likeness_hash(l, addr, bytes);
+	if (!err)
+		err = glk_likeness_wait(l);
+	for (uint64_t i = 0; i < l->parts && !err; i++) {
+		for (int w = 0; w < 4; w++)
+			number.word[w] =
+				glk_alike_step(number.word[w], l->numbers[i].word[w]);
+	}
+	glk_likeness_free(l);
+	if (!err)
+		*ret = number;
 	return err;
 }
 

@@ -553,6 +553,7 @@ static void take_item(
 	item = (struct glk_shelf_item){.uid = p->who.uid,
 		.gpu = p->gpu[said->gpu],
 		.stamp = said->stamp,
+		.sum = said->sum,
 		.page = said->page,
 		.offset = said->offset,
 		.length = said->length,
@@ -585,6 +586,7 @@ static void take_item(
 	}
 	found = *said;
 	found.stamp = item.stamp;
+	found.sum = item.sum;
 	found.page = item.page;
 	found.offset = item.offset;
 	found.length = item.length;

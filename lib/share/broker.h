@@ -114,6 +114,7 @@ struct glk_broker_item { /* PUT, GET, END, FOUND */
 	uint32_t gpu, flags;
 	uint64_t stamp;		       /* of the contents */
 	uint64_t page, offset, length; /* bytes */
+	struct glk_alike_number sum;   /* of all of the page; 0: its publisher has none */
 	char key[GLK_BROKER_KEY];
 };
 

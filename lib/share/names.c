@@ -8,6 +8,10 @@
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
+#include <time.h>
+
+/* ns between two looks at one that is read, which takes some ms. */
+#define LOOK_NS 1000000
 
 /* NULL: it is not known. */
 static struct glk_name *find_name(
@@ -228,19 +232,56 @@ void glk_lessee_keep(struct glk_lessee *l, struct glk_shared *shared)
 	glk_unlock(&l->lock);
 }
 
-struct glk_shared *glk_lessee_take(struct glk_lessee *l, int device, uint64_t addr)
+/* What is attached at an address, by what names it. */
+static struct glk_shared **find_attached(struct glk_lessee *l, int device, uint64_t addr)
 {
-	struct glk_shared **link, *found;
+	struct glk_shared **link = &l->shared;
 
-	glk_lock(&l->lock);
-	link = &l->shared;
 	while (*link &&
 		((*link)->addr != addr || !(*link)->attached ||
 			(*link)->item.gpu != (uint32_t)device))
 		link = &(*link)->next;
+	return link;
+}
+
+struct glk_shared *glk_lessee_take(struct glk_lessee *l, int device, uint64_t addr)
+{
+	const struct timespec step = {.tv_nsec = LOOK_NS};
+	struct glk_shared **link, *found;
+
+	glk_lock(&l->lock);
+	link = find_attached(l, device, addr);
+	while (*link && (*link)->looks) {
+		glk_unlock(&l->lock);
+		nanosleep(&step, NULL);
+		glk_lock(&l->lock);
+		link = find_attached(l, device, addr);
+	}
 	found = *link;
 	if (found)
 		*link = found->next;
 	glk_unlock(&l->lock);
 	return found;
+}
+
+struct glk_shared *glk_lessee_hold(struct glk_lessee *l, int device, uint32_t after)
+{
+	struct glk_shared *s;
+
+	glk_lock(&l->lock);
+	for (s = l->shared; s; s = s->next) {
+		if (s->item.gpu == (uint32_t)device && !after--)
+			break;
+	}
+	if (s)
+		s->looks++;
+	glk_unlock(&l->lock);
+	return s;
+}
+
+void glk_lessee_let_go(struct glk_lessee *l, struct glk_shared *shared)
+{
+	glk_lock(&l->lock);
+	shared->looks--;
+	glk_unlock(&l->lock);
 }

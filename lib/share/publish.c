@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/slab.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <string.h>
@@ -45,8 +46,58 @@ static struct glk_shared *shared_new(
 	return shared;
 }
 
+/* A driver that runs no kernels gives no numbers. */
+static int number(struct glk_drv *drv, int device, uint64_t addr, uint64_t bytes,
+	struct glk_alike_number *ret)
+{
+	struct glake_error why = glk_thread_current->error;
+	int err = glk_alike_number(drv, device, addr, bytes, ret);
+
+	if (err != -EOPNOTSUPP)
+		return err;
+	glk_error_back(&why);
+	*ret = (struct glk_alike_number){{0}};
+	return 0;
+}
+
+static bool has_number(const struct glk_broker_item *item)
+{
+	static const struct glk_alike_number none;
+
+	return memcmp(&item->sum, &none, sizeof(none));
+}
+
+/* Whether contents are what their number says. */
+static int verify(struct glk_drv *drv, const struct glk_broker_item *item, uint64_t addr)
+{
+	struct glk_alike_number now;
+	int err = number(drv, (int)item->gpu, addr - item->offset, item->page, &now);
+
+	if (err || !memcmp(&now, &item->sum, sizeof(now)))
+		return err;
+	return glk_error(-EIO, GLAKE_ERROR_CORRUPT,
+		"what is published as %s is not what it was", item->key);
+}
+
+int glk_published_check(
+	struct glk_lessee *lessee, struct glk_drv *drv, int device, uint64_t *ret)
+{
+	struct glk_shared *s;
+	int err = 0;
+
+	for (uint32_t i = 0; lessee && !err && (s = glk_lessee_hold(lessee, device, i));
+		i++) {
+		if (has_number(&s->item)) {
+			err = verify(drv, &s->item, s->addr);
+			*ret += !err;
+		}
+		glk_lessee_let_go(lessee, s);
+	}
+	return err;
+}
+
 int glk_publish(struct glk_lessee *lessee, struct glk_drv *drv, int device, uint64_t addr,
-	glk_share_page_fn page, void *of, const char *key, uint64_t stamp)
+	glk_share_page_fn page, void *of, const char *key, uint64_t stamp, bool sums)
 {
 	struct glk_share_page p = page(of, 0);
 	struct glk_broker_item item;
@@ -60,6 +111,10 @@ int glk_publish(struct glk_lessee *lessee, struct glk_drv *drv, int device, uint
 	item.page = p.size;
 	item.offset = p.offset;
 	item.length = p.length;
+	if (sums)
+		err = number(drv, device, addr - p.offset, p.size, &item.sum);
+	if (err)
+		return err;
 	err = glk_share_fds(drv, page, of, 0, 1, &fd);
 	if (err)
 		return err;
@@ -88,9 +143,18 @@ int glk_publish_not(struct glk_lessee *lessee, int device, const char *key)
 	return err ? err : glk_lessee_item(lessee, GLK_BROKER_END, &item, NULL, &frame);
 }
 
+/* What is mapped has the number that its publisher gave, or gets one. */
+static int check(struct glk_imports *imports, struct glk_broker_item *item, uint64_t addr)
+{
+	if (has_number(item))
+		return verify(imports->drv, item, addr);
+	return number(imports->drv, (int)item->gpu, addr - item->offset, item->page,
+		&item->sum);
+}
+
 /* Maps what the broker has handed over. */
 static int map(struct glk_lessee *lessee, struct glk_imports *imports,
-	const struct glk_broker_item *item, int fd, uint64_t *ret_addr)
+	const struct glk_broker_item *item, int fd, bool sums, uint64_t *ret_addr)
 {
 	const struct glake_piece piece = {.fd = fd,
 		.flags = GLAKE_PIECE_READ,
@@ -98,9 +162,16 @@ static int map(struct glk_lessee *lessee, struct glk_imports *imports,
 		.offset = item->offset,
 		.length = item->length};
 	struct glk_shared *shared = shared_new(item, 0, fd, true);
+	struct glake_error why;
 	int err =
 		shared ? glk_import(imports, &piece, 1, item->length, ret_addr) : -ENOMEM;
 
+	if (!err && sums) {
+		err = check(imports, &shared->item, *ret_addr);
+		why = glk_thread_current->error;
+		if (err && !glk_import_end(imports, *ret_addr, NULL))
+			glk_error_back(&why);
+	}
 	if (!shared) {
 		close(fd);
 	} else if (err) {
@@ -114,11 +185,12 @@ static int map(struct glk_lessee *lessee, struct glk_imports *imports,
 }
 
 int glk_attach(struct glk_lessee *lessee, struct glk_imports *imports, const char *key,
-	uint64_t stamp, bool claim, uint64_t *ret_size, uint64_t *ret_addr)
+	uint64_t stamp, bool claim, bool sums, uint64_t *ret_size, uint64_t *ret_addr)
 {
 	int device = imports->node->place.id;
 	struct glk_broker_item item, found;
 	struct glk_wire_frame frame;
+	uint64_t addr;
 	int err = item_of(lessee, device, key, stamp, &item);
 
 	if (err)
@@ -131,12 +203,14 @@ int glk_attach(struct glk_lessee *lessee, struct glk_imports *imports, const cha
 	/* nothing that it says is trusted but where the memory is */
 	memcpy(found.key, item.key, sizeof(found.key));
 	found.gpu = item.gpu;
-	err = map(lessee, imports, &found, frame.fd[0], ret_addr);
-	if (err)
+	err = map(lessee, imports, &found, frame.fd[0], sums, &addr);
+	if (err) {
 		glk_lessee_item(lessee, GLK_BROKER_END, &item, NULL, &frame);
-	else
-		*ret_size = found.length;
-	return err;
+		return err;
+	}
+	*ret_size = found.length;
+	*ret_addr = addr;
+	return 0;
 }
 
 int glk_detach(struct glk_lessee *lessee, struct glk_imports *imports, uint64_t addr,

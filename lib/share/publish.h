@@ -18,6 +18,7 @@ struct glk_shared {
 	uint64_t addr;
 	int fd; /* of its page, for the next broker */
 	bool attached;
+	uint32_t looks; /* threads that read it, and for which it stays */
 };
 
 /* lease.c: whether a text is one of share.broker. 0, or -EINVAL and a record. */
@@ -29,6 +30,10 @@ int glk_lessee_item(struct glk_lessee *lessee, uint32_t kind,
 /* Keeps what was published or attached, and gives up what was attached; NULL: there is none at that address. */
 void glk_lessee_keep(struct glk_lessee *lessee, struct glk_shared *shared);
 struct glk_shared *glk_lessee_take(struct glk_lessee *lessee, int device, uint64_t addr);
+
+/* The next one of a GPU after so many, which stays until it is let go of; NULL: there is none. */
+struct glk_shared *glk_lessee_hold(struct glk_lessee *lessee, int device, uint32_t after);
+void glk_lessee_let_go(struct glk_lessee *lessee, struct glk_shared *shared);
 
 /* What lies idle in this process goes, as far as there is too little leave for so many bytes. */
 void glk_lessee_make_room(struct glk_lessee *lessee, int device, uint64_t bytes);
@@ -61,11 +66,15 @@ int glk_commons_seek(struct glk_lessee *lessee, struct glk_node *node, uint64_t 
 int glk_commons_offer(struct glk_lessee *lessee, struct glk_node *node, uint64_t bytes,
 	struct glk_common *commons, uint32_t count);
 
-/* publish.c: contracts as glake_publish() and so on. `page` is the one that the block has, all of it. */
+/* publish.c: contracts as glake_publish() and so on. `page` is the one that the block has, all of it. `sums`: contents
+ * have a number, which is compared with that of those who attach. */
 int glk_publish(struct glk_lessee *lessee, struct glk_drv *drv, int device, uint64_t addr,
-	glk_share_page_fn page, void *of, const char *key, uint64_t stamp);
+	glk_share_page_fn page, void *of, const char *key, uint64_t stamp, bool sums);
 int glk_attach(struct glk_lessee *lessee, struct glk_imports *imports, const char *key,
-	uint64_t stamp, bool claim, uint64_t *ret_size, uint64_t *ret_addr);
+	uint64_t stamp, bool claim, bool sums, uint64_t *ret_size, uint64_t *ret_addr);
+/* Of all that is published or attached on a GPU and has a number; adds to *ret how many. 0; -EIO (CORRUPT): one is not what it was. */
+int glk_published_check(
+	struct glk_lessee *lessee, struct glk_drv *drv, int device, uint64_t *ret);
 int glk_detach(struct glk_lessee *lessee, struct glk_imports *imports, uint64_t addr,
 	struct CUstream_st *stream);
 int glk_publish_not(struct glk_lessee *lessee, int device, const char *key);

@@ -127,6 +127,10 @@ struct glk_alike_range {
 int glk_alike(struct glk_drv *drv, int device, const struct glk_alike_range *ranges,
 	size_t count, size_t part, struct glake_likeness *ret);
 
+/* The number of contents of whole pages, which nobody writes. 0 or the driver's error. */
+int glk_alike_number(struct glk_drv *drv, int device, uint64_t addr, uint64_t bytes,
+	struct glk_alike_number *ret_number);
+
 /*
  * The same in steps, for who holds what is read while it is: a look hashes stretches in parts, and pairs each part with
  * the first one of its number. `rate`: bytes a second that it hashes at most, 0 for any.

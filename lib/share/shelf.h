@@ -13,6 +13,7 @@
  *		(glk_books_charge): each page counts once, wherever it is mapped
  * Cost		a walk over the names there are
  */
+#include "share/alike.h"
 #include "share/books.h"
 
 #define GLK_SHELF_ITEMS 4096
@@ -24,7 +25,8 @@ struct glk_shelf_item {
 	uint32_t uid;
 	unsigned gpu;
 	char key[GLK_SHELF_KEY];
-	uint64_t stamp; /* of the contents; 0: nobody says */
+	uint64_t stamp;		     /* of the contents; 0: nobody says */
+	struct glk_alike_number sum; /* likewise */
 	uint64_t page, offset,
 		length; /* bytes: of the page, and what is published in it */
 	int fd;

@@ -4,7 +4,7 @@ Contents that exist once, by name: one process publishes, others attach; who has
 broker does; what is refused; and own pages in the place of those that are shared.
 """
 from brokered import Broker, Client
-from tap import done, equal, has, ok, start, until
+from tap import done, equal, has, ok, skip, start, until
 
 MIB = 1 << 20
 
@@ -170,6 +170,40 @@ def check_smaller(broker):
     equal(one.end(), "closed 0", "the publisher ends")
 
 
+def check_numbers(broker):
+    """With security.level=3 contents that somebody writes all the same are found out."""
+    one, two, three = (Client(broker, "security.level=3") for _ in range(3))
+    if one.said != "open":
+        skip("contents with a number", one.said)
+        return
+    plain = Client(broker)
+    one.do("whole 8")
+    one.do("fill 0 5")
+    equal(one.do("publish 0 model 7"), "0", "contents with a number are published")
+    equal(two.do("attach model 7 0"), f"0 {8 * MIB}", "and attached")
+    equal(plain.do("attach model 7 0"), f"0 {8 * MIB}", "also where nobody asks for it")
+    equal([client.do("books") for client in (one, two, plain)], ["0"] * 3, "each finds them as they were")
+    one.do("fill 0 6")
+    has(three.do("attach model 7 0"), "model is not what it was", "what its publisher writes is refused")
+    equal(contents(broker)[0]["users"], 3, "and not had")
+    has(two.do("books"), "refused -5 what is published as model", "and found where it was attached")
+    has(one.do("books"), "refused -5", "and by the one who wrote it")
+    equal(plain.do("books"), "0", "who has no such level looks at nothing")
+    one.do("fill 0 5")
+    equal([client.do("books") for client in (one, two)], ["0"] * 2, "as they were, they are right")
+    equal(three.do("attach model 7 0"), f"0 {8 * MIB}", "and had")
+    plain.do("whole 4")
+    plain.do("publish 1 other 0")
+    equal(two.do("attach other 0 0"), f"1 {4 * MIB}", "contents without a number get one")
+    plain.do("fill 1 3")
+    has(two.do("books"), "published as other", "by which they are known")
+    two.do("detach 1")
+    equal(two.do("books"), "0", "until they are taken down")
+    for client in (plain, three, two, one):
+        equal(client.end(), "closed 0", "it ends")
+    equal(sums(broker), (0, 0), "with all")
+
+
 def main():
     start()
     with Broker() as broker:
@@ -177,6 +211,7 @@ def main():
         check_load_once(broker)
         check_load_once_again(broker)
         check_unseal(broker)
+        check_numbers(broker)
         check_restart(broker)
         check_smaller(broker)
     done()
