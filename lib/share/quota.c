@@ -340,35 +340,53 @@ static void sweep(void)
 	close(fd);
 }
 
-/* The row of a GPU; GPUS: there are too many. */
+/* The first bytes of a row's name: who puts those there has the row, and puts the rest there. */
+static glk_atomic(uint64_t) * head_of(unsigned row)
+{
+	return (glk_atomic(uint64_t) *)(void *)own.page->uuid[row];
+}
+
+/* A row that has all of the name, or else one that is taken. GPUS: there are too many; with `waits` LATER: one may be
+ * about to have it. */
+#define LATER (GPUS + 1)
+
+static unsigned take_row(const char name[UUID_MAX], bool waits)
+{
+	uint64_t first;
+
+	memcpy(&first, name, sizeof(first));
+	for (unsigned row = 0; row < GPUS; row++) {
+		if (!memcmp(own.page->uuid[row], name, UUID_MAX))
+			return row;
+	}
+	for (unsigned row = 0; row < GPUS; row++) {
+		uint64_t was = 0;
+
+		if (glk_cas_seq_cst(head_of(row), &was, first)) {
+			memcpy(own.page->uuid[row] + sizeof(first), name + sizeof(first),
+				UUID_MAX - sizeof(first));
+			return row;
+		}
+		if (waits && was == first && !own.page->uuid[row][sizeof(first)])
+			return LATER;
+	}
+	return GPUS;
+}
+
+/* The row of a GPU; GPUS: there are too many. One whose process ended before it had named it is nobody's. */
 static unsigned row_of(const char *uuid)
 {
-	char why[GLK_WIRE_WHY_MAX];
-	unsigned row = 0;
-	int fd = -1;
+	const struct timespec step = {.tv_nsec = 1000000};
+	char name[UUID_MAX] = "";
+	unsigned row;
 
-	for (row = 0; row < GPUS; row++)
-		if (!strncmp(own.page->uuid[row], uuid, UUID_MAX))
-			return row;
-	if (!own.alone) {
-		fd = open_file(false, why);
-		if (fd < 0 || !lock_table(fd)) {
-			row = GPUS;
-			goto out;
-		}
+	memcpy(name, uuid, strlen(uuid));
+	row = take_row(name, true);
+	for (int i = 0; i < TRIES && row == LATER; i++) {
+		nanosleep(&step, NULL);
+		row = take_row(name, true);
 	}
-	for (row = 0; row < GPUS; row++)
-		if (!own.page->uuid[row][0] ||
-			!strncmp(own.page->uuid[row], uuid, UUID_MAX))
-			break;
-	if (row < GPUS)
-		snprintf(own.page->uuid[row], UUID_MAX, "%s", uuid);
-	if (fd >= 0)
-		lock_byte(fd, TABLE, false);
-out:
-	if (fd >= 0)
-		close(fd);
-	return row;
+	return row == LATER ? take_row(name, false) : row;
 }
 
 /* ---- Limits ---- */

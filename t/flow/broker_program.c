@@ -18,6 +18,7 @@
  *	suspend, resume	GPU 0; and "books" is what glake_check says
  *	lease		what glake_lease_get says
  *	quota		what glake_quota_get says of GPU 0: limit, used, held, beside in MiB, processes, measured, alone
+ *	other		the same of a GPU that nobody has met
  *	pass MIB	glake_quota_pass; and "back MIB" with less than 0
  *	limit TEXT	sets share.quota
  *	trim		gives back what lies idle
@@ -35,6 +36,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -305,12 +307,14 @@ static void do_lease(void)
 		l.most >> 20, l.asked, l.given >> 20, l.refused);
 }
 
-static void do_quota(void)
+static void do_quota(bool other)
 {
 	struct glake_quota q = {.sz = sizeof(q)};
 	struct glake_device gpu = {.sz = sizeof(gpu)};
 	int err = glake_device_get(ctx, 0, &gpu);
 
+	if (other)
+		strcpy(gpu.uuid, "GPU-other");
 	if (!err)
 		err = glake_quota_get(gpu.uuid, gpu.memory, &q);
 	if (err)
@@ -463,7 +467,9 @@ int main(int argc, char **argv)
 		else if (!strcmp(said, "kept"))
 			do_kept();
 		else if (!strcmp(said, "quota"))
-			do_quota();
+			do_quota(false);
+		else if (!strcmp(said, "other"))
+			do_quota(true);
 		else if (!strcmp(said, "pass"))
 			do_pass(n);
 		else if (!strcmp(said, "back"))

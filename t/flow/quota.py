@@ -144,6 +144,7 @@ def removed():
         os.unlink(os.path.join(folder.path, "glake", "quota"))
         equal(two.figures("used", "processes", "alone"), (300, 2, 0), "those who are there go on together")
         has(two.do("alloc 300"), "refused -12", "and keep to the limit")
+        equal([client.do("other").split()[0] for client in (one, two)], ["512", "512"], "of a GPU that they meet then too")
         equal(two.do("alloc 212"), "0", "with what is left of it")
         three = Process(folder, "share.quota=512MiB")
         equal(three.figures("used", "processes", "alone"), (0, 1, 0), "who comes later counts anew")
