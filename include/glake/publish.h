@@ -84,6 +84,21 @@ GLAKE_EXPORT int glake_attach(struct glake *ctx, int device, const char *key,
 	uint64_t stamp, uint32_t flags, size_t *ret_size, void **ret_ptr);
 
 /*
+ * The same for several names at once, all or none, in fewer questions to the broker: 32 of them are asked for together.
+ *
+ * keys		their names, `count` of them
+ * stamps	what the stamp of each has to be; NULL: any
+ * ret_sizes	the bytes of each
+ * ret_ptrs	where each begins
+ *
+ * Returns as glake_attach, with the record of the first that is refused, or -EINVAL (no names, NULL). After an error what was
+ * written is undefined, and nothing is attached.
+ * Thread: any. Blocks: for the driver and the broker. Driver calls: those of glake_attach for each.
+ */
+GLAKE_EXPORT int glake_attach_all(struct glake *ctx, int device, const char *const *keys,
+	const uint64_t *stamps, size_t count, size_t *ret_sizes, void **ret_ptrs);
+
+/*
  * Waits for all work queued on a stream and takes what was attached down. glake_close does so for all that is left, and
  * counts it with the blocks not freed.
  *

@@ -104,6 +104,28 @@ int glake_attach(struct glake *ctx, int device, const char *key, uint64_t stamp,
 	return 0;
 }
 
+int glake_attach_all(struct glake *ctx, int device, const char *const *keys,
+	const uint64_t *stamps, size_t count, size_t *ret_sizes, void **ret_ptrs)
+{
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err, cancel;
+
+	err = glk_context_device(ctx, device, &context, &cache);
+	if (err)
+		return err;
+	for (size_t i = 0; keys && i < count; i++)
+		err = keys[i] ? err : -EINVAL;
+	if (err || !keys || !count || !ret_sizes || !ret_ptrs)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"no names, or no places for the addresses or their sizes");
+	cancel = glk_cancel_off();
+	err = glk_attach_all(context->lessee, &cache->imports, keys, stamps, count,
+		glk_load_relaxed(&cache->encrypts), ret_sizes, ret_ptrs);
+	glk_cancel_restore(cancel);
+	return err;
+}
+
 /* Part of a live block with its contents there, or of an import. */
 static int check_range(struct glk_cache *cache, const struct glake_stretch *range)
 {

@@ -597,6 +597,41 @@ static void take_item(
 		fail(p);
 }
 
+/* Several names that a client wants to have, and claims none of. */
+static void take_names(struct broker *b, struct peer *p, struct glk_wire_frame *frame)
+{
+	const struct glk_broker_names *said = (const void *)frame->body;
+	struct glk_broker_founds founds = {.count = said->count};
+	int fds[GLK_BROKER_NAMES];
+	uint32_t had = 0;
+
+	if (frame->length != sizeof(*said) || frame->count || said->gpu >= p->gpus ||
+		said->count > GLK_BROKER_NAMES) {
+		fail(p);
+		return;
+	}
+	for (uint32_t i = 0; i < said->count; i++) {
+		struct glk_broker_found *found = &founds.found[i];
+		struct glk_shelf_item item = {.uid = p->who.uid,
+			.gpu = p->gpu[said->gpu],
+			.stamp = said->name[i].stamp};
+
+		memcpy(item.key, said->name[i].key, sizeof(item.key) - 1);
+		found->err = glk_shelf_get(b->shelf, p->client, &item, false, &item);
+		if (found->err)
+			continue;
+		found->page = item.page;
+		found->offset = item.offset;
+		found->length = item.length;
+		found->stamp = item.stamp;
+		found->sum = item.sum;
+		fds[had++] = item.fd;
+	}
+	if (glk_wire_send(
+		    p->conn, GLK_BROKER_FOUNDS, &founds, sizeof(founds), fds, had, 0))
+		fail(p);
+}
+
 /* Pages that are sought, or offered with their descriptors, of which those that are not taken are closed. */
 static void take_pages(
 	struct broker *b, struct peer *p, struct glk_wire_frame *frame, int64_t now)
@@ -763,6 +798,8 @@ static void take_frame(struct broker *b, struct peer *p, int64_t now)
 	else if (frame.kind == GLK_BROKER_PUT || frame.kind == GLK_BROKER_GET ||
 		frame.kind == GLK_BROKER_END)
 		take_item(b, p, &frame, now);
+	else if (frame.kind == GLK_BROKER_GETS)
+		take_names(b, p, &frame);
 	else if (frame.kind == GLK_BROKER_SEEK || frame.kind == GLK_BROKER_OFFER ||
 		frame.kind == GLK_BROKER_LEAVE)
 		take_pages(b, p, &frame, now);

@@ -17,6 +17,8 @@
  *		<- DONE, or REFUSED
  *	GET ->			a name
  *		<- FOUND, with the descriptor, or REFUSED
+ *	GETS ->			several names
+ *		<- FOUNDS	with a descriptor of each that is there
  *	END ->			a name that it has no more, or does not put
  *		<- DONE
  *	SEEK ->			numbers of contents of pages
@@ -61,6 +63,8 @@ enum glk_broker_kind {
 	GLK_BROKER_OFFER,
 	GLK_BROKER_TAKEN,
 	GLK_BROKER_LEAVE,
+	GLK_BROKER_GETS,
+	GLK_BROKER_FOUNDS,
 };
 
 struct glk_broker_hello {
@@ -117,6 +121,28 @@ struct glk_broker_item { /* PUT, GET, END, FOUND */
 	struct glk_alike_number sum;   /* of all of the page; 0: its publisher has none */
 	char key[GLK_BROKER_KEY];
 };
+
+#define GLK_BROKER_NAMES GLK_WIRE_FDS_MAX
+
+struct glk_broker_names { /* GETS */
+	uint32_t gpu, count;
+	struct glk_broker_name {
+		uint64_t stamp;
+		char key[GLK_BROKER_KEY];
+	} name[GLK_BROKER_NAMES];
+};
+
+struct glk_broker_founds { /* in the order of the names; descriptors are of those without an error */
+	uint32_t count, reserved;
+	struct glk_broker_found {
+		int32_t err; /* -errno */
+		uint32_t reserved;
+		uint64_t page, offset, length, stamp;
+		struct glk_alike_number sum;
+	} found[GLK_BROKER_NAMES];
+};
+
+_Static_assert(sizeof(struct glk_broker_names) <= GLK_WIRE_BODY_MAX, "a frame has it");
 
 /* Pages of one size by their contents (depot.h), in a frame with as many descriptors. */
 #define GLK_BROKER_PAGES GLK_WIRE_FDS_MAX

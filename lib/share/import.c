@@ -11,6 +11,7 @@
  * entry of its import and is asked for again when the GPU is closed.
  */
 #include "base/error.h"
+#include "base/thread.h"
 #include "share/mirror.h"
 #include "share/publish.h"
 
@@ -376,6 +377,16 @@ int glk_import_end(struct glk_imports *imports, uint64_t addr, struct CUstream_s
 	err = wait_for(imports, stream);
 	set_state(imports, id, err ? LIVE : BUSY);
 	return err ? err : drop(imports, id);
+}
+
+void glk_import_undo(struct glk_imports *imports, uint64_t addr)
+{
+	struct glake_error why = glk_thread_current->error;
+	uint32_t id = claim(imports, addr);
+
+	if (id)
+		drop(imports, id);
+	glk_error_back(&why);
 }
 
 /* A page of the node's own, for which others may have to give way. */

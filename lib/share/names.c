@@ -224,6 +224,65 @@ unlock:
 	return refuse_item(frame, item->key);
 }
 
+/* An answer that fits the question. */
+static bool is_answer(const struct glk_wire_frame *frame, uint32_t count)
+{
+	const struct glk_broker_founds *founds = (const void *)frame->body;
+	uint32_t had = 0;
+
+	for (uint32_t i = 0; i < count; i++)
+		had += !founds->found[i].err;
+	return frame->kind == GLK_BROKER_FOUNDS && frame->length == sizeof(*founds) &&
+		founds->count == count && frame->count == had;
+}
+
+int glk_lessee_items(
+	struct glk_lessee *l, struct glk_broker_item *items, int *fds, uint32_t count)
+{
+	struct glk_broker_names said = {.gpu = items[0].gpu, .count = count};
+	const struct glk_broker_founds *founds;
+	struct glk_wire_frame frame;
+	struct glk_name *name;
+	uint32_t fd = 0;
+	int err;
+
+	for (uint32_t i = 0; i < count; i++) {
+		said.name[i].stamp = items[i].stamp;
+		memcpy(said.name[i].key, items[i].key, sizeof(items[i].key));
+	}
+	glk_lock(&l->lock);
+	err = glk_lessee_find(l) ||
+		glk_lessee_say(l, GLK_BROKER_GETS, &said, sizeof(said), NULL, 0) ||
+		glk_lessee_hear(l, &frame);
+	if (!err && !is_answer(&frame, count)) {
+		glk_wire_frame_close(&frame);
+		glk_lessee_lose(l, "it says what it was not asked");
+		err = 1;
+	}
+	founds = (const void *)frame.body;
+	for (uint32_t i = 0; i < count && !err; i++) {
+		const struct glk_broker_found *found = &founds->found[i];
+
+		fds[i] = found->err < 0 ? found->err : -EIO;
+		if (found->err)
+			continue;
+		fds[i] = frame.fd[fd++];
+		items[i].page = found->page;
+		items[i].offset = found->offset;
+		items[i].length = found->length;
+		items[i].stamp = found->stamp;
+		items[i].sum = found->sum;
+		name = find_name(l, &items[i]);
+		if (name)
+			name->is = NONE;
+	}
+	if (err)
+		err = glk_error(-EAGAIN, GLAKE_ERROR_AGAIN,
+			"the broker at %s is away: %s", l->path, l->why);
+	glk_unlock(&l->lock);
+	return err;
+}
+
 void glk_lessee_keep(struct glk_lessee *l, struct glk_shared *shared)
 {
 	glk_lock(&l->lock);

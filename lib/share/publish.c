@@ -162,15 +162,13 @@ static int map(struct glk_lessee *lessee, struct glk_imports *imports,
 		.offset = item->offset,
 		.length = item->length};
 	struct glk_shared *shared = shared_new(item, 0, fd, true);
-	struct glake_error why;
 	int err =
 		shared ? glk_import(imports, &piece, 1, item->length, ret_addr) : -ENOMEM;
 
 	if (!err && sums) {
 		err = check(imports, &shared->item, *ret_addr);
-		why = glk_thread_current->error;
-		if (err && !glk_import_end(imports, *ret_addr, NULL))
-			glk_error_back(&why);
+		if (err)
+			glk_import_undo(imports, *ret_addr);
 	}
 	if (!shared) {
 		close(fd);
@@ -211,6 +209,85 @@ int glk_attach(struct glk_lessee *lessee, struct glk_imports *imports, const cha
 	*ret_size = found.length;
 	*ret_addr = addr;
 	return 0;
+}
+
+/* Gives up what was had, in a call that fails. */
+static void undo(struct glk_lessee *lessee, struct glk_imports *imports,
+	const struct glk_broker_item *item, uint64_t addr)
+{
+	struct glake_error why = glk_thread_current->error;
+	struct glk_shared *shared =
+		addr ? glk_lessee_take(lessee, imports->node->place.id, addr) : NULL;
+	struct glk_wire_frame frame;
+
+	if (shared)
+		glk_import_undo(imports, addr);
+	glk_lessee_item(lessee, GLK_BROKER_END, item, NULL, &frame);
+	if (shared)
+		glk_shared_free(shared);
+	glk_error_back(&why);
+}
+
+/* A batch; how many of it are attached. */
+static int attach_some(struct glk_lessee *lessee, struct glk_imports *imports,
+	struct glk_broker_item *items, uint32_t count, bool sums, size_t *sizes,
+	void **ptrs, uint32_t *ret_done)
+{
+	int fds[GLK_BROKER_NAMES], err;
+	uint64_t addr;
+
+	*ret_done = 0;
+	err = glk_lessee_items(lessee, items, fds, count);
+	if (err)
+		return err;
+	for (uint32_t i = 0; i < count; i++) {
+		if (!err && fds[i] < 0) {
+			/* asked for alone, the broker says why */
+			err = glk_attach(lessee, imports, items[i].key, items[i].stamp,
+				false, sums, &items[i].length, &addr);
+		} else if (fds[i] >= 0 && !err) {
+			err = map(lessee, imports, &items[i], fds[i], sums, &addr);
+			if (err)
+				undo(lessee, imports, &items[i], 0);
+		} else if (fds[i] >= 0) {
+			close(fds[i]);
+			undo(lessee, imports, &items[i], 0);
+		}
+		if (err)
+			continue;
+		sizes[i] = items[i].length;
+		ptrs[i] = (void *)(uintptr_t)addr;
+		*ret_done = i + 1;
+	}
+	return err;
+}
+
+int glk_attach_all(struct glk_lessee *lessee, struct glk_imports *imports,
+	const char *const *keys, const uint64_t *stamps, size_t count, bool sums,
+	size_t *ret_sizes, void **ret_ptrs)
+{
+	struct glk_broker_item items[GLK_BROKER_NAMES];
+	int device = imports->node->place.id, err = 0;
+	size_t done = 0;
+
+	while (done < count && !err) {
+		uint32_t some = 0, had = 0;
+
+		for (; some < GLK_BROKER_NAMES && done + some < count && !err; some++)
+			err = item_of(lessee, device, keys[done + some],
+				stamps ? stamps[done + some] : 0, &items[some]);
+		if (!err)
+			err = attach_some(lessee, imports, items, some, sums,
+				&ret_sizes[done], &ret_ptrs[done], &had);
+		done += had;
+	}
+	while (err && done) {
+		struct glk_broker_item item;
+
+		item_of(lessee, device, keys[--done], 0, &item);
+		undo(lessee, imports, &item, (uint64_t)(uintptr_t)ret_ptrs[done]);
+	}
+	return err;
 }
 
 int glk_detach(struct glk_lessee *lessee, struct glk_imports *imports, uint64_t addr,

@@ -27,6 +27,10 @@ int glk_lessee_check(const char *path);
  * record. */
 int glk_lessee_item(struct glk_lessee *lessee, uint32_t kind,
 	const struct glk_broker_item *item, const int *fd, struct glk_wire_frame *frame);
+/* The same for several that are wanted and not claimed, GLK_BROKER_NAMES at most, with no error of one of them for all:
+ * each item is as it was found, with its descriptor, which is the caller's, or -errno for that. */
+int glk_lessee_items(struct glk_lessee *lessee, struct glk_broker_item *items, int *fds,
+	uint32_t count);
 /* Keeps what was published or attached, and gives up what was attached; NULL: there is none at that address. */
 void glk_lessee_keep(struct glk_lessee *lessee, struct glk_shared *shared);
 struct glk_shared *glk_lessee_take(struct glk_lessee *lessee, int device, uint64_t addr);
@@ -72,6 +76,10 @@ int glk_publish(struct glk_lessee *lessee, struct glk_drv *drv, int device, uint
 	glk_share_page_fn page, void *of, const char *key, uint64_t stamp, bool sums);
 int glk_attach(struct glk_lessee *lessee, struct glk_imports *imports, const char *key,
 	uint64_t stamp, bool claim, bool sums, uint64_t *ret_size, uint64_t *ret_addr);
+/* All or none. */
+int glk_attach_all(struct glk_lessee *lessee, struct glk_imports *imports,
+	const char *const *keys, const uint64_t *stamps, size_t count, bool sums,
+	size_t *ret_sizes, void **ret_ptrs);
 /* Of all that is published or attached on a GPU and has a number; adds to *ret how many. 0; -EIO (CORRUPT): one is not what it was. */
 int glk_published_check(
 	struct glk_lessee *lessee, struct glk_drv *drv, int device, uint64_t *ret);
@@ -82,6 +90,8 @@ int glk_unseal(struct glk_lessee *lessee, struct glk_imports *imports, uint64_t 
 	struct CUstream_st *stream);
 void glk_shared_free(struct glk_shared *shared);
 
+/* import.c: an import that nothing has used goes at once. */
+void glk_import_undo(struct glk_imports *imports, uint64_t addr);
 /* import.c: an import of one page has another one, with the contents, at the same address. `fd`: of the one it has.
  * 0; -ENOENT without a record. */
 int glk_import_unseal(

@@ -9,6 +9,7 @@
  *	fill N SEED	writes to it; and "is N SEED" says whether that is there
  *	publish N KEY STAMP
  *	attach KEY STAMP CLAIM, whose answer is a block and its bytes
+ *	together KEY COUNT STAMP	attaches KEY0, KEY1, ...: the first block, or "refused"
  *	unseal N, detach N, end N (of an import), drop KEY (of what was claimed)
  *	pages KINDS	an elastic block with a page for each letter, which is all that says what it has
  *	seal N		its pages that are saved, shared before, left, and differ
@@ -119,6 +120,30 @@ static void do_attach(const char *key, uint64_t stamp, uint32_t flags)
 	}
 	blocks[n] = (struct block){ptr, size};
 	printf("%d %zu\n", n, size);
+}
+
+static void do_together(const char *key, unsigned count, uint64_t stamp)
+{
+	static char keys[BLOCKS][208];
+	const char *names[BLOCKS];
+	uint64_t stamps[BLOCKS];
+	size_t sizes[BLOCKS];
+	void *ptrs[BLOCKS];
+	int err, n = place();
+
+	for (unsigned i = 0; i < count; i++) {
+		snprintf(keys[i], sizeof(keys[i]), "%s%u", key, i);
+		names[i] = keys[i];
+		stamps[i] = stamp;
+	}
+	err = glake_attach_all(ctx, 0, names, stamp ? stamps : NULL, count, sizes, ptrs);
+	if (err) {
+		say_error(err);
+		return;
+	}
+	for (unsigned i = 0; i < count; i++)
+		blocks[place()] = (struct block){ptrs[i], sizes[i]};
+	printf("%d\n", n);
 }
 
 static void do_alloc(size_t mib, uint32_t flags)
@@ -426,6 +451,9 @@ int main(int argc, char **argv)
 			say(glake_publish(ctx, blocks[n].at, key, (uint64_t)seed));
 		else if (sscanf(line, "attach %199s %d %u", key, &seed, &n) == 3)
 			do_attach(key, (uint64_t)seed, n);
+		else if (sscanf(line, "together %199s %u %d", key, &n, &seed) == 3 &&
+			n <= BLOCKS)
+			do_together(key, n, (uint64_t)seed);
 		else if (sscanf(line, "drop %199s", key) == 1)
 			say(glake_publish_not(ctx, 0, key));
 		else if (sscanf(line, "pages %199s", key) == 1)

@@ -62,6 +62,30 @@ def check_once(broker):
     equal(sums(broker), (0, 0), "with their bytes")
 
 
+def check_together(broker):
+    """Many names in few questions: all or none."""
+    one, two = Client(broker), Client(broker)
+    for n in range(40):
+        equal(one.do("whole 2"), str(n), "a block")
+        one.do(f"fill {n} {n}")
+        if n != 35:
+            one.do(f"publish {n} part{n} 7")
+    has(two.do("together part 40 7"), "refused -2 part35: nothing is published by that name", "one that is not there")
+    equal({item["users"] for item in contents(broker)}, {1}, "is the end of all")
+    has(two.do("together part 35 8"), "refused -17 part0: other contents", "and so is another stamp")
+    equal(one.do("publish 35 part35 7"), "0", "with all there")
+    equal(two.do("together part 40 7"), "0", "they are attached")
+    equal([two.do(f"is {n} {n}") for n in range(40)], ["right"] * 40, "each with its contents")
+    equal({item["users"] for item in contents(broker)}, {2}, "once")
+    equal(two.do("together part 3 0"), "40", "and again, of any stamp")
+    equal([two.do(f"detach {n}") for n in range(43)], ["0"] * 43, "each is taken down for itself")
+    equal({item["users"] for item in contents(broker)}, {1}, "and had no more")
+    has(two.do("together " + "x" * 191 + " 2 0"), "refused -22", "a name is no longer than names are")
+    for client in (one, two):
+        client.end()
+    equal(sums(broker), (0, 0), "nothing is left")
+
+
 def check_load_once(broker):
     one, two, three = Client(broker), Client(broker), Client(broker)
     has(one.do("attach model 7 1"), "refused -2", "one is told to load")
@@ -208,6 +232,7 @@ def main():
     start()
     with Broker() as broker:
         check_once(broker)
+        check_together(broker)
         check_load_once(broker)
         check_load_once_again(broker)
         check_unseal(broker)

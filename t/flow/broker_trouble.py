@@ -19,8 +19,8 @@ from tap import done, equal, has, ok, skip, start, until
 
 NONE, HERE, AWAY, ALONE = range(4)
 MAGIC, VERSION = 0x464b4c47, 1
-HELLO, WELCOME, REFUSED, WANT, GRANTED, GIVE, PUT, BYE, LIST, TEXT, SEEK, SOUGHT, OFFER, TAKEN, LEAVE = \
-    0x100, 0x101, 0x102, 0x103, 0x104, 0x105, 0x108, 0x10d, 0x10e, 0x10f, 0x110, 0x111, 0x112, 0x113, 0x114
+HELLO, WELCOME, REFUSED, WANT, GRANTED, GIVE, PUT, BYE, LIST, TEXT, SEEK, SOUGHT, OFFER, TAKEN, LEAVE, GETS = \
+    0x100, 0x101, 0x102, 0x103, 0x104, 0x105, 0x108, 0x10d, 0x10e, 0x10f, 0x110, 0x111, 0x112, 0x113, 0x114, 0x115
 MIB = 1 << 20
 CLIENTS = 1024  # of a user who is not the broker's
 WAITS = 512  # of a client
@@ -219,7 +219,8 @@ def check_pages(broker):
         for nonsense in ((SEEK, pages([number], count=33)), (SEEK, pages([number], gpu=1)), (SEEK, pages([number], size=0)),
                          (SEEK, pages([number], size=1 << 50)), (SEEK, pages([number])[:-1]), (SEEK, pages([number]), held),
                          (OFFER, pages([number])), (OFFER, pages([number]), held, other), (LEAVE, pages(ids=[1])),
-                         (LEAVE, pages(ids=[1 << 31]))):
+                         (LEAVE, pages(ids=[1 << 31])), (GETS, struct.pack("=II", 0, 33) + bytes(6400)),
+                         (GETS, struct.pack("=II", 1, 1) + bytes(6400)), (GETS, struct.pack("=II", 0, 1) + bytes(6399))):
             one = Speaker(broker, 31, gpus=(name,))
             one.say(*nonsense)
             equal(one.hear(), None, "who talks nonsense of pages is left")
@@ -285,7 +286,7 @@ def check_bounds(broker):
     one, two = Speaker(broker, 1), Speaker(broker, 2)
     one.say(WANT, struct.pack("=IIQQq", 0, 0, 900 * MIB, 900 * MIB, 0))
     one.hear()
-    key = struct.pack("=IIQQQQ192s", 0, 0, 1, MIB, 0, MIB, b"weights")
+    key = struct.pack("=IIQQQQ16x192s", 0, 0, 1, MIB, 0, MIB, b"weights")
     one.say(PUT, key, one.bell)
     equal(one.hear(), REFUSED, "contents that nobody has leave for are not published")
     line, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

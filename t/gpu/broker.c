@@ -35,6 +35,7 @@ enum deed {
 	FREE,
 	PUBLISH,
 	ATTACH,
+	ATTACH_ALL,
 	DETACH,
 	UNSEAL,
 	TAG,	 /* all blocks from now on are of a workspace */
@@ -91,6 +92,22 @@ static int64_t pass(const struct order *o, bool check)
 		gpu_pass(&work, &blocks[i], 1, sizes[i],
 			o->serial + (uint32_t)(i - o->block), check, NULL);
 	return (int64_t)gpu_counters_take(&work).wrong;
+}
+
+/* All of them in one call. */
+static int attach_all(const struct order *o)
+{
+	static char keys[BLOCKS][48];
+	const char *names[BLOCKS];
+	uint64_t stamps[BLOCKS];
+
+	for (int i = 0; i < o->count; i++) {
+		snprintf(keys[i], sizeof(keys[i]), "%s%d", o->key, i);
+		names[i] = keys[i];
+		stamps[i] = o->serial;
+	}
+	return glake_attach_all(ctx, 0, names, stamps, (size_t)o->count, &sizes[o->block],
+		&blocks[o->block]);
 }
 
 static int64_t pass_pieces(const struct order *o)
@@ -205,6 +222,8 @@ static struct report obey(const struct order *o)
 		r.err = glake_close(ctx, NULL);
 	else if (o->deed == FILL || o->deed == CHECK)
 		r.wrong = pass(o, o->deed == CHECK);
+	else if (o->deed == ATTACH_ALL)
+		r.err = attach_all(o);
 	else if (o->deed == MODELED)
 		r.err = modeled(o->block);
 	else if (o->deed == SEAL)
@@ -446,6 +465,17 @@ static void check_model(struct glk_drv *drv, const char *key, int count, size_t 
 		r = run(w, o);
 		is_int(r.err, 0, "another process attaches it");
 		tap_note("attach %d of %zu MiB: %.2f ms", count, size / MIB,
+			r.seconds * 1e3);
+		o.deed = CHECK;
+		is_int(run(w, o).wrong, 0, "each word is right there");
+	}
+	for (int w = 1; count > 1 && w < WORKERS; w++) {
+		o.deed = DETACH;
+		run(w, o);
+		o.deed = ATTACH_ALL;
+		r = run(w, o);
+		is_int(r.err, 0, "taken down, and attached in one call");
+		tap_note("attach %d of %zu MiB in one call: %.2f ms", count, size / MIB,
 			r.seconds * 1e3);
 		o.deed = CHECK;
 		is_int(run(w, o).wrong, 0, "each word is right there");
