@@ -146,23 +146,6 @@ int glk_elastic_beside(struct glk_arena *arena, uint32_t on, struct CUstream_st 
 
 /* ---- Books ---- */
 
-/* So many bytes more of it are committed, as they were asked for and by slots; or fewer. */
-static void count(struct glk_arena *arena, const struct glk_extent *e, uint64_t asked,
-	uint64_t given)
-{
-	struct glk_cache *cache = arena->gpu;
-	struct glk_seat *seat = glk_slab_at(&cache->seats, 0);
-	struct glk_row *row = &cache->rows[glk_load_relaxed(&e->stream)];
-
-	if (glk_load_relaxed(seat->turn) != seat->id)
-		glk_seat_turn(seat);
-	glk_seat_grew(seat, asked, given);
-	glk_poke_relaxed(&row->bytes, row->bytes + given);
-	glk_tag_of(arena)->live += asked;
-	cache->elastic += asked;
-	cache->bare -= given;
-}
-
 static uint64_t slots_of(const struct glk_map *map, uint32_t slots)
 {
 	return (uint64_t)slots << map->shift;
@@ -175,7 +158,8 @@ void glk_elastic_end(struct glk_arena *arena, const struct glk_extent *e, uint64
 	uint64_t bare = slots_of(&arena->map, part->bare_slots);
 
 	/* what stays was counted once */
-	count(arena, e, part->bare + stay - glk_extent_asked(e), bare + stay - e->size);
+	glk_part_count(
+		arena, e, part->bare + stay - glk_extent_asked(e), bare + stay - e->size);
 	arena->gpu->bare += stay;
 	arena->gpu->shared -= stay;
 	glk_poke_relaxed(&row->blocks, row->blocks - 1);
@@ -297,7 +281,7 @@ static int come(struct change *c, struct glk_stretch s)
 	if (err)
 		return err;
 	glk_part_arrive(arena, c->e, s, 0, none);
-	count(arena, c->e, request.size, request.rounded);
+	glk_part_count(arena, c->e, request.size, request.rounded);
 	c->came[c->done++] = s;
 	c->bytes += request.size;
 	return 0;
@@ -312,7 +296,7 @@ static void undo(struct change *c)
 		struct glk_stretch s = c->came[--c->done];
 
 		glk_part_depart(c->arena, c->e, s, GLK_KEPT_BARE, &use);
-		count(c->arena, c->e, -bytes_of(c, s), -given_of(c, s));
+		glk_part_count(c->arena, c->e, -bytes_of(c, s), -given_of(c, s));
 	}
 	c->bytes = 0;
 }
@@ -409,7 +393,7 @@ static int come_together(struct change *c, struct batch *b)
 		c->came[c->done++] = b->run[i];
 	}
 	if (!err) {
-		count(c->arena, c->e, request.size, request.rounded);
+		glk_part_count(c->arena, c->e, request.size, request.rounded);
 		c->bytes += request.size;
 	}
 	b->count = b->slots = 0;
@@ -575,7 +559,7 @@ static void note_gone(struct change *c, struct glk_stretch s, bool stays)
 		return;
 	}
 	c->freed += bytes;
-	count(c->arena, c->e, -bytes, -given_of(c, s));
+	glk_part_count(c->arena, c->e, -bytes, -given_of(c, s));
 }
 
 /* Of a stretch that is here what goes at once: each sealed page by itself. */
@@ -685,12 +669,6 @@ static int decommit(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 }
 
 /* ---- In the hands of another call ---- */
-
-void glk_elastic_count(
-	struct glk_arena *arena, const struct glk_extent *e, uint64_t bytes)
-{
-	count(arena, e, bytes, bytes);
-}
 
 int glk_elastic_come(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	const struct glk_portion *portions, size_t count, uint32_t how,

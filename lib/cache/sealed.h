@@ -16,9 +16,6 @@ int glk_seal_stand(struct glk_arena *arena, struct glk_extent *e, uint32_t slot,
 /* It does not write a run of slots any more, while it is claimed. Gives the lock up. */
 void glk_seal_promise(const struct glk_arena *arena, uint32_t slot, uint32_t count);
 
-/* elastic.c. So many bytes more of a block are committed, and live. */
-void glk_elastic_count(
-	struct glk_arena *arena, const struct glk_extent *e, uint64_t bytes);
 /* elastic.c, under the lock: another elastic block of an arena, of which nothing is committed. */
 int glk_elastic_beside(struct glk_arena *arena, uint32_t on, struct CUstream_st *stream,
 	uint32_t slots, uint64_t *ret_addr);
