@@ -120,7 +120,7 @@ GLAKE_EXPORT int glake_detach(struct glake *ctx, void *ptr, struct CUstream_st *
  *
  * With a broker (glaked, share.broker) pages that are the block's alone are looked for among those which other processes
  * of the user have sealed, and are exchanged for them likewise; and those that nobody has are there for others to have from
- * now on, if they were made to be exported (pool.export). A page counts once, as bytes of the process that made it as
+ * now on, if they were made to be exported (pool.export), and stay on the GPU while blocks spill. A page counts once, as bytes of the process that made it as
  * long as a block of that stands on it, and then as the broker's until the last one has left. What a process has of
  * others is no part of its budget, its quota and its live bytes, and cannot be exported. It goes to the driver when the last block
  * has left it, at the next request for which the driver is asked, or a trim. Suspended, a block comes back with pages of its

@@ -22,6 +22,7 @@ struct glk_depot {
 	void (*close)(int fd);
 	uint32_t most, of_user;
 	uint32_t last, free, count;
+	uint32_t uid, of_uid; /* pages of the user who was counted last */
 	uint32_t bucket[BUCKETS];
 	struct place place[GLK_DEPOT_PAGES + 1]; /* the first is none */
 	/* that a client has one: a bit each */
@@ -83,18 +84,19 @@ static uint64_t bit_of(uint32_t id)
 	return UINT64_C(1) << id % 64;
 }
 
-static bool has_many(const struct glk_depot *depot, uint32_t uid)
+static bool has_many(struct glk_depot *depot, uint32_t uid)
 {
-	uint32_t count = 0;
-
 	if (depot->count >= depot->most)
 		return true;
 	/* nobody has his part of all where there is less than that */
 	if (depot->count < depot->of_user)
 		return false;
-	for (uint32_t i = 1; i <= depot->last; i++)
-		count += depot->place[i].users && depot->place[i].page.uid == uid;
-	return count >= depot->of_user;
+	if (depot->uid != uid)
+		depot->of_uid = 0;
+	for (uint32_t i = 1; i <= depot->last && depot->uid != uid; i++)
+		depot->of_uid += depot->place[i].users && depot->place[i].page.uid == uid;
+	depot->uid = uid;
+	return depot->of_uid >= depot->of_user;
 }
 
 uint32_t glk_depot_put(
@@ -118,6 +120,7 @@ uint32_t glk_depot_put(
 	*bucket_of(depot, page) = id;
 	*word_of(depot, client, id) |= bit_of(id);
 	depot->count++;
+	depot->of_uid += page->uid == depot->uid;
 	return id;
 }
 
@@ -153,6 +156,7 @@ static void drop(struct glk_depot *depot, uint32_t id)
 	p->next = depot->free;
 	depot->free = id;
 	depot->count--;
+	depot->of_uid -= p->page.uid == depot->uid;
 }
 
 static void leave(struct glk_depot *depot, uint32_t client, uint32_t id, int64_t now)

@@ -291,8 +291,9 @@ class Paged(dict):
         self.clear()
         if address:
             lib.glake_free(context, ctypes.c_void_p(address), None)
-            # pages of other processes are not held for the next block
-            lib.glake_trim(context, self._device, ctypes.c_size_t(-1), None)
+            # pages of other processes, and those that they have, are not held for the next block
+            if library.fetch("glake_lease_get", _Lease(), self._device).state:
+                lib.glake_trim(context, self._device, ctypes.c_size_t(-1), None)
 
 
 def load(path, key=None, device=None, timeout=600, pages=False):

@@ -156,8 +156,14 @@ static void test_most(void)
 	other.number.word[3]++;
 	is_int(glk_depot_put(depot, a, &other), 0, "until all places are taken");
 	is_int(closes, 0, "what is refused is the caller's");
+	glk_depot_end(depot, a, 4, 0);
+	is_int(put(a, 5, 5), 0,
+		"a place that another user leaves is not the first one's");
+	glk_depot_end(depot, a, 1, 0);
+	ok(put(a, 5, 5), "but one of his own is");
+	is_int(put(a, 6, 6), 0, "once");
 	go(a);
-	is_int(closes, 5, "all go");
+	is_int(closes, 6, "all go");
 	end();
 }
 
