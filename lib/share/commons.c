@@ -41,7 +41,7 @@ uint64_t glk_commons_turn(struct glk_lessee *l, int device)
 	if (!l || device >= GLK_BROKER_GPUS)
 		return 0;
 	glk_lock(&l->lock);
-	turn = l->here ? l->turn : 0;
+	turn = glk_lessee_try(l) ? l->turn : 0;
 	glk_unlock(&l->lock);
 	return turn;
 }

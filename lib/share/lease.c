@@ -281,6 +281,14 @@ int glk_lessee_find(struct glk_lessee *l)
 	return 0;
 }
 
+bool glk_lessee_try(struct glk_lessee *l)
+{
+	if (!l->here && !l->ended &&
+		glk_clock_ns() - l->tried >= RETRY_MS * INT64_C(1000000))
+		reach(l);
+	return l->here;
+}
+
 /* ---- Leave ---- */
 
 static void add(struct glk_lessee *l, struct glk_node *node, uint64_t bytes, int64_t late)
@@ -567,9 +575,7 @@ static void *help(void *arg)
 		if (polled[1].revents)
 			hear(l, true);
 		glk_lock(&l->lock);
-		if (!l->here && !l->ended &&
-			glk_clock_ns() - l->tried >= RETRY_MS * INT64_C(1000000))
-			reach(l);
+		glk_lessee_try(l);
 	}
 	glk_unlock(&l->lock);
 	return NULL;

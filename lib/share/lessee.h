@@ -68,6 +68,8 @@ int glk_lessee_hear(struct glk_lessee *l, struct glk_wire_frame *frame);
  * each wait.
  */
 int glk_lessee_find(struct glk_lessee *l);
+/* The same without a wait: whether it is here. */
+bool glk_lessee_try(struct glk_lessee *l);
 
 /* commons.c, for struct glk_leave. */
 bool glk_commons_forget(
