@@ -155,6 +155,18 @@ def check_pages_across(folder):
         tap.equal(two.do("said = sums(t)"), others, "the base goes, and every word of the other is there")
         two.do("t.close()")
         tap.equal([broker.books()[name] for name in ("common", "published")], [0, 0], "then all is gone")
+        one.do(f"b = weights.load({base!r}, pages=True)")
+        broker.end()
+        broker.keys["GLAKE_SHARE_TOTAL"] = str(held * 5 // 4)
+        broker.begin()
+        two.do("weights._BLOCK = 8 << 20")
+        tap.until(lambda: broker.books() and len(broker.books()["clients"]) == 2)
+        tap.equal(one.do("b.dedup(); said = sums(b)"), sums, "a GPU that has a quarter of the base left")
+        tap.equal(two.do(f"t = weights.load({tune!r}, pages=True); said = sums(t)"), others,
+                  "has room for the other while it is loaded")
+        tap.ok(two.do("said = [t.saved, len(t._blocks)]") >= [0.85 * held, 10], "which is shared part by part")
+        for client in (one, two):
+            client.do("(b if 'b' in globals() else t).close()")
         tap.equal([child.end() for child in (one, two)], [0, 0], "they end")
 
 

@@ -36,6 +36,7 @@ _KINDS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat1
           "I16": "int16", "I8": "int8", "U8": "uint8", "BOOL": "uint8"}
 _CLAIM, _CONTIGUOUS = 1, 1
 _PART = 64 << 20  # bytes of the file in memory of the host at a time
+_BLOCK = 512 << 20 # bytes of a block of pages, and a tensor more
 _PAUSE = 0.02     # between two looks whether another process has loaded
 _ELASTIC = 0x100
 _GRAIN = 256      # bytes at a multiple of which a tensor begins
@@ -199,33 +200,29 @@ class _Sealed(Sized):
 
 
 class Paged(dict):
-    """Tensors by name, in a block of their own whose pages are sealed. Each tensor of a page or more begins with one,
+    """Tensors by name, in blocks of their own whose pages are sealed. Each tensor of a page or more begins with one,
     and the rest of its last page is zero; smaller ones lie together in order of their names. So equal tensors
-    lie in equal pages, whatever is beside them in their files."""
+    lie in equal pages, whatever is beside them in their files. Each block is sealed before the next one is loaded: no
+    more than one has pages that exist already."""
 
     shared = False  # another process did not load them
 
     def __init__(self, path, device):
-        self._device, self._address = library.index(device) or 0, None
+        self._device, self._blocks = library.index(device) or 0, []
         self._page = self._page_of()
         with open(path, "rb") as file:
             header, start, _, digest = _header(file)
-            places, size = self._place(header)
             try:
-                self._address = self._alloc(size)
-                library.call("glake_commit", ctypes.c_void_p(self._address), ctypes.c_size_t(0), ctypes.c_size_t(size),
-                             None, None)
-                self._fill(file, start, header, places, size)
+                views, self.saved = {}, 0
+                for places, size in self._place(header):
+                    views.update(self._load(file, start, header, places, size))
                 file.seek(0)
                 if _header(file)[3] != digest:
                     raise GlakeError(f"{file.name} was changed while it was loaded")
-                self.dedup()
             except BaseException:
                 self.close()
                 raise
-        super().__init__((name, View(self._address + places[name], tensor["shape"], rows(tensor["shape"]),
-                                     _KINDS[tensor["dtype"]], self._device).tensor())
-                         for name, tensor in header.items())
+        super().__init__((name, views[name]) for name in header)
 
     def _alloc(self, size):
         address = ctypes.c_void_p()
@@ -241,19 +238,32 @@ class Paged(dict):
         return block.given
 
     def _place(self, header):
-        """Where each tensor begins, and the bytes of all pages."""
-        places, at = {}, 0
+        """For each block where its tensors begin, and the bytes of all its pages."""
+        blocks, places, at = [], {}, 0
         sizes = {name: tensor["data_offsets"][1] - tensor["data_offsets"][0] for name, tensor in header.items()}
         for name in sorted(sizes, key=lambda name: (sizes[name] < self._page, name)):
             if sizes[name] >= self._page or at % self._page + sizes[name] > self._page:
                 at = -(-at // self._page) * self._page
+                if at >= _BLOCK:
+                    blocks.append((places, at))
+                    places, at = {}, 0
             places[name] = at
             at += -(-sizes[name] // _GRAIN) * _GRAIN
-        return places, max(-(-at // self._page), 1) * self._page
+        return blocks + [(places, max(-(-at // self._page), 1) * self._page)]
 
-    def _fill(self, file, start, header, places, size):
+    def _load(self, file, start, header, places, size):
+        """A block, and its tensors."""
+        address = self._alloc(size)
+        self._blocks.append(address)
+        library.call("glake_commit", ctypes.c_void_p(address), ctypes.c_size_t(0), ctypes.c_size_t(size), None, None)
+        self._fill(file, start, header, places, size, address)
+        self.saved += self._seal(address, 0)
+        return {name: View(address + at, header[name]["shape"], rows(header[name]["shape"]),
+                           _KINDS[header[name]["dtype"]], self._device).tensor() for name, at in places.items()}
+
+    def _fill(self, file, start, header, places, size, address):
         """All bytes of all pages, in order of their addresses."""
-        order = sorted(header, key=places.get)
+        order = sorted(places, key=places.get)
         room = max(_PART // self._page, 1) * self._page
         part, base = bytearray(min(room, size)), 0
         while base < size:
@@ -269,31 +279,34 @@ class Paged(dict):
                 if places[order[0]] + end - begin > base + count:
                     break
                 del order[0]
-            _copy(self._address + base, part, count)
+            _copy(address + base, part, count)
             base += count
+
+    def _seal(self, address, rate):
+        found = library.fetch("glake_seal", _Sealed(), ctypes.c_void_p(address), None, ctypes.c_uint64(rate))
+        return found.saved + found.shared
 
     def dedup(self, rate=0):
         """Looks for equal pages again, where nothing uses these weights meanwhile; reads at most `rate` bytes a second.
         How many bytes have come to exist once by this, or did before."""
-        found = library.fetch("glake_seal", _Sealed(), ctypes.c_void_p(self._address), None, ctypes.c_uint64(rate)) \
-            if self._address else _Sealed()
-        self.saved = found.saved + found.shared
+        self.saved = sum(self._seal(address, rate) for address in self._blocks)
         return self.saved
 
     def own(self):
         """Has pages of its own for all that is shared, at the same addresses, to be written."""
-        library.call("glake_unseal", ctypes.c_void_p(self._address), None)
+        for address in self._blocks:
+            library.call("glake_unseal", ctypes.c_void_p(address), None)
 
     def close(self):
         """Gives them up; other models keep the pages that they share."""
         lib, context = library.context()
-        address, self._address = self._address, None
+        blocks, self._blocks = self._blocks, []
         self.clear()
-        if address:
+        for address in blocks:
             lib.glake_free(context, ctypes.c_void_p(address), None)
-            # pages of other processes, and those that they have, are not held for the next block
-            if library.fetch("glake_lease_get", _Lease(), self._device).state:
-                lib.glake_trim(context, self._device, ctypes.c_size_t(-1), None)
+        # pages of other processes, and those that they have, are not held for the next block
+        if blocks and library.fetch("glake_lease_get", _Lease(), self._device).state:
+            lib.glake_trim(context, self._device, ctypes.c_size_t(-1), None)
 
 
 def load(path, key=None, device=None, timeout=600, pages=False):
