@@ -231,6 +231,19 @@ def check_faults(broker):
     ok(until(lambda: books(broker) == [0, 0, 0, 0]), "with all", books(broker))
 
 
+def check_threads(broker):
+    """Several threads of two processes at once."""
+    both = clients(broker, 2)
+    for i, client in enumerate(both):
+        client.start(f"storm 40 {i * 7}")
+    equal([client.answer() for client in both], ["right"] * 2, "threads that seal, unseal and free have each word")
+    for client in both:
+        equal(client.do("live").split()[0], "0", "nothing is live when all is freed")
+        equal(client.do("books"), "0", "the driver has what the books say")
+        equal(client.end(), "closed 0", "it ends")
+    ok(until(lambda: books(broker) == [0, 0, 0, 0]), "with all", books(broker))
+
+
 class Job:
     """A process and what its blocks have."""
 
@@ -311,6 +324,7 @@ def main():
         check_away(broker)
         check_alone(broker)
         check_faults(broker)
+        check_threads(broker)
         for seed in range(3):
             check_random(broker, seed)
         ok(until(lambda: broker.descriptors() == descriptors), "no descriptor is left", broker.descriptors())

@@ -15,6 +15,7 @@
  *	seal N		its pages that are saved, shared before, left, and differ
  *	has N KINDS	whether it has them; and "page N I KIND" writes one
  *	twist N I	a page gets other contents of the same number (share/alike.h)
+ *	storm N SEED	threads that seal, unseal and free blocks with N rounds each: "right", or what is wrong
  *	live		pages that are live, of GPU 0, and reserved
  *	suspend, resume	GPU 0; and "books" is what glake_check says
  *	lease		what glake_lease_get says
@@ -37,6 +38,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -238,6 +240,125 @@ static void do_has(int n, const char *kinds)
 		}
 	}
 	puts("right");
+}
+
+#define STORMERS     3
+#define STORM_BLOCKS 3
+#define STORM_PAGES  6
+
+struct stormer {
+	unsigned rounds, seed;
+	const char *wrong;
+};
+
+static unsigned draw(unsigned *seed, unsigned below)
+{
+	*seed = *seed * 1664525u + 1013904223u;
+	return (*seed >> 8) % below;
+}
+
+struct storm_block {
+	unsigned char *at;
+	char kinds[STORM_PAGES];
+	bool sealed;
+};
+
+static void fill_page(struct storm_block *b, size_t i, char kind)
+{
+	uint64_t *at = (uint64_t *)(void *)(b->at + i * PAGE);
+
+	b->kinds[i] = kind;
+	for (size_t w = 0; w < PAGE / 8; w += 8)
+		at[w] = word(kind, w);
+}
+
+static bool is_right(const struct storm_block *b)
+{
+	for (size_t i = 0; i < STORM_PAGES; i++) {
+		const uint64_t *at = (const uint64_t *)(void *)(b->at + i * PAGE);
+
+		for (size_t w = 0; w < PAGE / 8; w += 8) {
+			if (at[w] != word(b->kinds[i], w))
+				return false;
+		}
+	}
+	return true;
+}
+
+/* Others of the process hold a block for a moment. */
+static bool is_done(int err)
+{
+	return !err || err == -EBUSY;
+}
+
+static bool storm_step(struct storm_block *b, unsigned *seed)
+{
+	int err = 0;
+	void *ptr;
+
+	if (!b->at) {
+		err = glake_alloc(
+			ctx, 0, STORM_PAGES * PAGE, NULL, GLAKE_ALLOC_ELASTIC, &ptr);
+		if (!err)
+			err = glake_commit(ctx, ptr, 0, STORM_PAGES * PAGE, NULL, NULL);
+		if (err)
+			return false;
+		b->at = ptr;
+		b->sealed = false;
+		for (size_t i = 0; i < STORM_PAGES; i++)
+			fill_page(b, i, (char)('a' + draw(seed, 8)));
+	} else if (!b->sealed || !draw(seed, 4)) {
+		err = glake_seal(ctx, b->at, NULL, 0, NULL);
+		b->sealed |= !err;
+	} else if (draw(seed, 2)) {
+		err = glake_unseal(ctx, b->at, NULL);
+		b->sealed = err;
+		if (!err)
+			fill_page(
+				b, draw(seed, STORM_PAGES), (char)('a' + draw(seed, 8)));
+	} else {
+		err = glake_free(ctx, b->at, NULL);
+		b->at = NULL;
+	}
+	return is_done(err) && (!b->at || is_right(b));
+}
+
+static void *do_stormer(void *arg)
+{
+	struct storm_block own[STORM_BLOCKS] = {0};
+	struct stormer *s = arg;
+
+	for (unsigned i = 0; i < s->rounds && !s->wrong; i++) {
+		if (!storm_step(&own[draw(&s->seed, STORM_BLOCKS)], &s->seed))
+			s->wrong = "a step";
+		for (int b = 0; b < STORM_BLOCKS && !s->wrong; b++) {
+			if (own[b].at && !is_right(&own[b]))
+				s->wrong = "contents";
+		}
+	}
+	for (int b = 0; b < STORM_BLOCKS; b++) {
+		if (own[b].at && glake_free(ctx, own[b].at, NULL))
+			s->wrong = "a free";
+	}
+	return NULL;
+}
+
+static void do_storm(unsigned rounds, unsigned seed)
+{
+	struct stormer s[STORMERS];
+	const char *wrong = NULL;
+	pthread_t thread[STORMERS];
+
+	for (unsigned i = 0; i < STORMERS; i++) {
+		s[i] = (struct stormer){.rounds = rounds, .seed = seed + i};
+		if (pthread_create(&thread[i], NULL, do_stormer, &s[i]))
+			exit(3);
+	}
+	for (int i = 0; i < STORMERS; i++) {
+		pthread_join(thread[i], NULL);
+		wrong = s[i].wrong ? s[i].wrong : wrong;
+	}
+	printf("%s\n", wrong ? wrong : "right");
 }
 
 static void do_live(void)
@@ -464,6 +585,8 @@ int main(int argc, char **argv)
 			do_has((int)n, key);
 		else if (sscanf(line, "page %u %d %199s", &n, &seed, key) == 3)
 			do_page((int)n, (size_t)seed, *key), puts("0");
+		else if (sscanf(line, "storm %u %d", &n, &seed) == 2)
+			do_storm(n, (unsigned)seed);
 		else if (!strcmp(said, "live"))
 			do_live();
 		else if (sscanf(line, "twist %u %d", &n, &seed) == 2)
