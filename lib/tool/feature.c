@@ -28,11 +28,6 @@
 #else
 #define HAS_PROBES false
 #endif
-#ifdef GLK_CURSES
-#define HAS_CURSES true
-#else
-#define HAS_CURSES false
-#endif
 
 static const struct feature {
 	const char *name;
@@ -56,8 +51,8 @@ static const struct feature {
 		"libsodium.so.26 libsodium.so.23", NULL, "libsodium23, libsodium26"},
 	{"tier.verify", "libxxhash-dev", HAS_XXHASH, NULL, NULL, NULL},
 	{"probes", "systemtap-sdt-dev", HAS_PROBES, NULL, NULL, NULL},
-	{"the window of glakectl top", "libncurses-dev", HAS_CURSES, NULL, NULL, NULL},
-	{"glakectl snapshot", NULL, true, NULL, "json", "python3"},
+	{"glakectl ps, stat, map", NULL, true, NULL, "json", "python3"},
+	{"the window of glakectl top", NULL, true, NULL, "curses", "python3"},
 	{"glakectl report, draw", NULL, true, NULL, "matplotlib", "python3-matplotlib"},
 	{"glakectl export", NULL, true, NULL, "prometheus_client",
 		"python3-prometheus-client"},
@@ -73,7 +68,7 @@ static void ask_python(char *modules, size_t size)
 		"python3 -c 'import sys\n"
 		"sys.path[:1] = []\n"
 		"import importlib.util\n"
-		"for name in (\"json\", \"matplotlib\", \"prometheus_client\"):\n"
+		"for name in (\"json\", \"curses\", \"matplotlib\", \"prometheus_client\"):\n"
 		"    if importlib.util.find_spec(name):\n"
 		"        print(name, end=\" \")' 2>/dev/null";
 	FILE *python = popen(question, "re");

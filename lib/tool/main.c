@@ -30,8 +30,8 @@ static const struct command {
 		"show what a job would hold under PyTorch's allocators and glake"},
 	{"draw", NULL, "glake.draw", "draw what another command reported as JSON"},
 	{"bench", NULL, "bench", "measure the hot path and stitching"},
-	{"ps", NULL, "watch", "list processes that can be watched"},
-	{"stat", NULL, "watch", "show the figures of a running process"},
+	{"ps", NULL, "glake.tables", "list processes that can be watched"},
+	{"stat", NULL, "glake.tables", "show the figures of a running process"},
 	{"kv", NULL, "glake.asks", "show the KV caches of a running process"},
 	{"broker", NULL, "glake.asks",
 		"show what a broker gives of each GPU, and to whom"},
@@ -39,13 +39,13 @@ static const struct command {
 	{"check", NULL, "glake.asks", "have it look at the blocks that it guards"},
 	{"dedup", NULL, "glake.asks",
 		"show what exists once, and what is there more than once"},
-	{"map", NULL, "watch", "show the address space of a running process"},
+	{"map", NULL, "glake.space", "show the address space of a running process"},
 	{"snapshot", NULL, "glake.snapshots", "write it as a snapshot of PyTorch"},
-	{"top", NULL, "watch", "watch all of them, in a window"},
+	{"top", NULL, "glake.top", "watch all of them, in a window"},
 	{"export", NULL, "glake.export",
 		"serve the figures of all of them to Prometheus"},
 	{"conf", glk_tool_conf, "", "check the configuration, show the values that hold"},
-	{"engine", NULL, "watch", NULL}, /* for a module: see simulate.c */
+	{"engine", NULL, "bench", NULL}, /* for a module: see simulate.c */
 };
 
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The part of glakectl that measures. */
+/* The part of glakectl that measures, and has the engine that glakectl kv simulate starts. */
 #include "tool/tool.h"
 
 int main(int argc, char **argv)
 {
 	static const struct glk_tool_command commands[] = {
 		{"bench", glk_tool_bench},
+		{"engine", glk_tool_engine},
 		{0},
 	};
 

@@ -209,15 +209,3 @@ int glk_tool_read_gpu(const char *command, const char *text, int *ret_gpu)
 	*ret_gpu = (int)gpu;
 	return 0;
 }
-
-int glk_tool_read_interval(const char *command, const char *text, int64_t *ret_ns)
-{
-	char *end;
-	double seconds = strtod(text, &end);
-
-	if (end == text || *end || !(seconds >= 0.01 && seconds <= 86400))
-		return glk_tool_usage(command,
-			"--interval takes seconds from 0.01 to 86400, not '%s'", text);
-	*ret_ns = (int64_t)(seconds * 1e9);
-	return 0;
-}

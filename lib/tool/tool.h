@@ -28,12 +28,8 @@ int glk_tool_conf(int argc, char **argv);
 int glk_tool_doctor(int argc, char **argv);
 int glk_tool_info(int argc, char **argv);
 int glk_tool_engine(int argc, char **argv);
-int glk_tool_map(int argc, char **argv);
-int glk_tool_ps(int argc, char **argv);
 int glk_tool_replay(int argc, char **argv);
 int glk_tool_run(int argc, char **argv);
-int glk_tool_stat(int argc, char **argv);
-int glk_tool_top(int argc, char **argv);
 int glk_tool_trace(int argc, char **argv);
 
 /*
@@ -107,9 +103,6 @@ int glk_tool_add_setting(
 /* Reads a number from 1 to max. 0, or 2 after a message. */
 int glk_tool_read_count(const char *command, const char *option, const char *text,
 	int64_t max, unsigned *ret_count);
-
-/* The argument of --interval, in seconds. 0, or 2 after a message. */
-int glk_tool_read_interval(const char *command, const char *text, int64_t *ret_ns);
 
 #define GLK_TOOL_GPUS 256 /* that a trace can tell apart */
 

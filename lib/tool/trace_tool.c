@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * glakectl trace: the command. A trace is recorded by the program itself, where the key trace.file of
- * its configuration asks for it, or while it runs, when it is asked at its socket; here that is asked,
- * and traces are looked at and converted.
+ * its configuration asks for it, or while it runs, when it is asked at its socket, by a module of the
+ * package for Python; here traces are looked at, cut and converted.
  */
 #include "tool/trace_tool.h"
 
@@ -13,17 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a file that a process records in. */
-#define SIZE_LEAST (UINT64_C(1) << 20)
-#define SIZE_MOST  (UINT64_C(16) << 40)
-#define SIZE_USUAL (UINT64_C(1) << 30)
-
 static const struct option long_options[] = {
 	{"output", required_argument, NULL, 'o'},
 	{"format", required_argument, NULL, 'f'},
-	{"for", required_argument, NULL, 't'},
-	{"size", required_argument, NULL, 's'},
-	{"context", required_argument, NULL, 'x'},
 	{"gpu", required_argument, NULL, 'g'},
 	{"lenient", no_argument, NULL, 'L'},
 	{"json", no_argument, NULL, 'j'},
@@ -104,30 +96,6 @@ const char *trace_format_name(const struct trace_reading *reading)
 	return reading->is_ours ? "glake" : "csv";
 }
 
-/* Numbers of record. */
-static int take_number(int c, const char *command, struct trace_tool_options *options)
-{
-	int64_t ns;
-
-	switch (c) {
-	case 't':
-		if (glk_parse_time(optarg, &ns) || ns <= 0)
-			return glk_tool_usage(command,
-				"--for takes a time as 10s or 500ms, not '%s'", optarg);
-		options->for_ns = ns;
-		return 0;
-	case 's':
-		if (glk_parse_size(optarg, &options->size) ||
-			options->size < SIZE_LEAST || options->size > SIZE_MOST)
-			return glk_tool_usage(
-				command, "--size takes 1MiB to 16TiB, not '%s'", optarg);
-		return 0;
-	default:
-		return glk_tool_read_count(
-			command, "--context", optarg, INT32_MAX, &options->context);
-	}
-}
-
 static int read_time(const char *name, int64_t *ret_ns)
 {
 	if (!glk_parse_time(optarg, ret_ns) && *ret_ns >= 0)
@@ -195,7 +163,6 @@ static int take_option(int c, const char *command, struct trace_tool_options *op
 {
 	const char *known = !strcmp(command, TRACE_TOOL_CONVERT) ? "ofgLjq"
 		: !strcmp(command, TRACE_TOOL_CUT)		 ? "ofgLjqbenSF"
-		: !strcmp(command, TRACE_TOOL_RECORD)		 ? "otsxjq"
 								 : "gLjq";
 
 	if (!strchr(known, c))
@@ -210,10 +177,6 @@ static int take_option(int c, const char *command, struct trace_tool_options *op
 			return 0;
 		return glk_tool_usage(
 			command, "--format is csv or glake, not '%s'", optarg);
-	case 't':
-	case 's':
-	case 'x':
-		return take_number(c, command, options);
 	case 'b':
 	case 'e':
 	case 'n':
@@ -239,10 +202,8 @@ static int take_option(int c, const char *command, struct trace_tool_options *op
 static int run(
 	int argc, char **argv, int (*command)(const struct trace_tool_options *options))
 {
-	struct trace_tool_options options = {.gpu = TRACE_ONE_GPU,
-		.size = SIZE_USUAL,
-		.cuts = !strcmp(argv[0], TRACE_TOOL_CUT)};
-	bool records = command == trace_tool_record;
+	struct trace_tool_options options = {
+		.gpu = TRACE_ONE_GPU, .cuts = !strcmp(argv[0], TRACE_TOOL_CUT)};
 	int c;
 
 	while ((c = glk_tool_option(argc, argv, long_options)) != -1) {
@@ -253,13 +214,11 @@ static int run(
 		if (c == '?' || take_option(c, argv[0], &options))
 			return GLK_TOOL_USAGE;
 	}
-	if (optind == argc && !records)
+	if (optind == argc)
 		return glk_tool_usage(argv[0], "a trace is missing");
-	if (records && !options.output)
-		return glk_tool_usage(argv[0], "-o OUT is missing, the file to write");
 	if (argc - optind > 1)
-		return glk_tool_usage(argv[0], "one %s is expected, not also '%s'",
-			records ? "process" : "FILE", argv[optind + 1]);
+		return glk_tool_usage(
+			argv[0], "one FILE is expected, not also '%s'", argv[optind + 1]);
 	if (options.json && !options.output && command == trace_tool_convert)
 		return glk_tool_usage(argv[0],
 			"--json reports on standard output, so the trace needs -o");
@@ -295,8 +254,9 @@ int glk_tool_trace(int argc, char **argv)
 		return run(argc - 1, argv + 1, trace_tool_convert);
 	}
 	if (!strcmp(what, "record")) {
+		/* a process is asked, as other modules do */
 		argv[1] = record_name;
-		return run(argc - 1, argv + 1, trace_tool_record);
+		return glk_tool_become_python("glake.record", argv + 1);
 	}
 	return glk_tool_usage("trace",
 		"'show', 'convert', 'cut' or 'record' is expected, not '%s'", what);

@@ -19,10 +19,6 @@ struct trace_tool_options {
 	const char *file, *output, *format;
 	int gpu;
 	bool lenient, json, quiet;
-	/* Of record. */
-	int64_t for_ns;	  /* 0: no end */
-	uint64_t size;	  /* bytes */
-	unsigned context; /* 0: the only one */
 	/* Of cut. */
 	bool cuts, frees;
 	int64_t from_ns, to_ns; /* since the first event; `to` 0: no end */
@@ -34,7 +30,6 @@ struct trace_tool_options {
 /* The commands. The exit status. */
 int trace_tool_show(const struct trace_tool_options *options);
 int trace_tool_convert(const struct trace_tool_options *options); /* and cut */
-int trace_tool_record(const struct trace_tool_options *options);
 
 /* The name of a kind of event; those of a log have one too. */
 const char *trace_kind_name(unsigned kind);

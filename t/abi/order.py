@@ -17,8 +17,7 @@ PARTS = {"map": ["page", "space"], "tier": ["io"], "front": ["preload"],
          "cache": ["bin", "graph", "arena", "managed", "tag"]}
 USERS = {
     # need nothing of the library
-    "tool": {"base/atomic.h", "base/clock.h", "base/conf_table.h", "base/json.h", "base/parse.h",
-             "base/runs.h", "wire/wire.h", "share/broker.h"},
+    "tool": {"base/atomic.h", "base/clock.h", "base/conf_table.h", "base/json.h", "base/parse.h"},
     "front": {"base/atomic.h", "base/clock.h", "base/limit.h", "wire/wire.h"},  # nor do these
     "man": {"base/conf_table.h", "watch/figures.h"},
 }
@@ -145,7 +144,7 @@ PLANTED = {
     "lib/pool/attic/old.h": "pool/pool.h",
     "lib/tool/main.c": "api/context.h",
     "lib/tool/open.c": "base/error.h",
-    "lib/tool/stat.c": "wire/server.h",
+    "lib/tool/replay.c": "wire/wire.h",
     "lib/wire/server.c": "pool/pool.h",
     "lib/front/torch.c": "base/json.h",
     "lib/attic/old.c": "base/error.h",
@@ -163,7 +162,6 @@ ALLOWED = {
     "lib/cache/arena/trim.c": "cache/graph/graph.h",
     "lib/cache/block.c": "cache/bin/quick.h",
     "lib/tool/info.c": "base/json.h",
-    "lib/tool/stat.c": "wire/wire.h",
     "lib/api/info.c": "numa/topology.h",
     "t/unit/pool/page.c": "pool/page.h",
 }

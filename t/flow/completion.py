@@ -78,6 +78,12 @@ def tables(command):
     return found
 
 
+def modules(command):
+    """The same of a subcommand that is a module."""
+    rows = re.findall(r"^  -., --([a-z-]+)( \S+)?", tool("trace", "record", "--help").stdout.decode(), re.M)
+    return {f"--{name}": bool(takes) for name, takes in rows} if command == "trace" else {}
+
+
 # What is no plain number.
 TAKES = {"--for": "1s", "--size": "1MiB", "--from": "1s", "--to": "1s", "--events": "1-2"}
 
@@ -95,7 +101,7 @@ def check_taken(words, offered, wanted):
 
 
 def check_options(command):
-    wanted, all_offered = tables(command), set()
+    wanted, all_offered = tables(command) | modules(command), set()
     subs = subcommands(command)
     for sub in subs or [""]:
         words = [command] + [sub] * bool(sub)

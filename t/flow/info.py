@@ -84,7 +84,7 @@ def features(tap):
     found = {row["name"]: row["found"] for row in rows}
     tap.ok(len(found) > 10 and all(row["build_package"] or row["run_package"] for row in rows),
            "each feature has what brings it", out)
-    tap.ok(found["glakectl snapshot"] == bool(shutil.which("python3")), "Python is looked for", out)
+    tap.ok(found["glakectl ps, stat, map"] == bool(shutil.which("python3")), "Python is looked for", out)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "matplotlib.py").touch()
         _, out, _ = info("--json", "--driver", "soft", PYTHONPATH=folder)
@@ -92,7 +92,7 @@ def features(tap):
             {key: row[key] for key in ("name", "found")} for row in json.loads(out)["features"]], "and its modules", out)
         _, out, _ = info("--driver", "soft", PATH=folder + ":/nowhere")
         tap.ok(re.search(r"^  glakectl report, draw +missing: python3-matplotlib$", out, re.M), "one that is missing", out)
-        tap.ok(re.search(r"^  glakectl snapshot +missing: python3$", out, re.M), "so is Python", out)
+        tap.ok(re.search(r"^  glakectl ps, stat, map +missing: python3$", out, re.M), "so is Python", out)
     done = subprocess.run([TOOL, "--version"], capture_output=True, text=True, check=False, env=CLEAN)
     rows = done.stdout.splitlines()
     tap.ok(done.returncode == 0 and re.fullmatch(r"glakectl \d+\.\d+\.\d+", rows[0]) and [

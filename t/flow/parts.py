@@ -9,9 +9,9 @@ import tempfile
 from tap import TOOL, done, equal, has, ok, start
 
 HERE = os.path.dirname(TOOL)
-PARTS = {"bench": ["bench"], "doctor": ["doctor"], "watch": ["ps", "stat", "map", "top"],
-         "trace": ["trace"]}
-PYTHON = ["broker", "check", "dedup", "draw", "export", "kv", "report", "snapshot", "try", "whose"]  # modules of the package
+PARTS = {"bench": ["bench"], "doctor": ["doctor"], "trace": ["trace"]}
+PYTHON = ["broker", "check", "dedup", "draw", "export", "kv", "map", "ps", "report", "snapshot", "stat", "top", "try", "whose",
+          "trace record"]  # modules of the package
 
 
 def run(*words, **more):
@@ -38,16 +38,17 @@ def beside():
 
 def of_python():
     for command in PYTHON:
-        done_ = run(TOOL, command, "--help")
+        words = command.split()
+        done_ = run(TOOL, *words, "--help")
         equal(done_.returncode, 0, f"{command}: there")
         has(done_.stdout, f"usage: glakectl {command} ", "and says how it is used")
-        done_ = run(TOOL, command, "--no-such-option")
+        done_ = run(TOOL, *words, "--no-such-option")
         equal((done_.returncode, done_.stderr), (
             2, f"glakectl {command}: unknown option '--no-such-option'; see glakectl {command} --help\n"), "or not")
         with subprocess.Popen(["sh", "-c", f"exec {TOOL} {command} --help >&-"], stderr=subprocess.PIPE, text=True) as closed:
             equal((closed.stderr.read(), closed.wait()), (
                 "glakectl: the report could not be written: Bad file descriptor\n", 1), "without a standard output")
-        done_ = run(TOOL, command, *["x"] * 5000)
+        done_ = run(TOOL, *words, *["x"] * 5000)
         equal(done_.returncode, 2, "of too many words")
         has(done_.stderr, "more than 4096 arguments", "it says so")
 

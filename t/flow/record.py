@@ -190,7 +190,7 @@ def check_tool(room, program):
     path = os.path.join(room.parent, "tool.trace")
     other = Watched(room)
     other.do("open")
-    for args, part in [([], "-o OUT is missing"), (["-o", path, "-g", "0"], "-g is none"),
+    for args, part in [([], "-o OUT is missing"), (["-o", path, "-g", "0"], "unknown option '-g'"),
                        (["-o", path, "--for", "0"], "--for takes"), (["-o", path, "-s1"], "--size"),
                        (["-o", path, "1", "2"], "one process"), (["-o", path, "-x0"], "--context")]:
         run = room.tool("trace", "record", *args)

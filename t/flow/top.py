@@ -174,8 +174,8 @@ def check_terminals(room):
     env = {**room.env, "TERM": "nothing-like-it"}
     run = subprocess.run([TOOL, "top", "-n1"], env=env, stdin=slave, stdout=slave, check=False,
                          stderr=subprocess.PIPE, text=True, timeout=HUNG)
-    if "built without ncurses" in run.stderr:
-        skip("terminals", "glakectl was built without ncurses")
+    if "has no curses" in run.stderr:
+        skip("terminals", "this Python has no curses")
         return False
     equal(run.returncode, 1, "a terminal that is not known")
     has(run.stderr, "TERM=nothing-like-it; --batch prints tables", "and what to do")

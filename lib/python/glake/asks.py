@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """glakectl kv, whose, check, dedup and broker: what a running process, or the broker of this user, says when it is asked."""
 
-import json
 import sys
 
 from . import process, simulate, tool
+from .process import Said, said, show_json
 
 KV = """\
 usage: glakectl kv [--json] [PID|PROGRAM]
@@ -64,39 +64,6 @@ connection any more and has not ended.
   -j, --json         for programs
   -h, --help         show this help
 """
-
-
-class Said(dict):
-    """An object that a process told: what it lacks is 0, or another kind than is meant here."""
-
-    def __missing__(self, key):
-        return 0
-
-    def number(self, *names):
-        found = [self[name] if type(self[name]) is int and 0 <= self[name] < 1 << 64 else 0 for name in names]
-        return found if len(found) > 1 else found[0]
-
-    def sizes(self, *names):
-        return [tool.bytes_text(one) for one in map(self.number, names)]
-
-    def word(self, name):
-        return tool.plain(self[name] if isinstance(self[name], str) else "")
-
-    def rows(self, name):
-        return said(self[name])
-
-
-def said(value):
-    """The objects of a list."""
-    return [Said(one) for one in value if isinstance(one, dict)] if isinstance(value, list) else []
-
-
-def show_json(value):
-    try:
-        text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False).encode(errors="replace")
-    except (ValueError, RecursionError):
-        raise tool.Failure("glakectl: what is answered is no JSON") from None
-    print("".join(chr(c) if c == 10 or 32 <= c < 127 else "?" for c in text))
 
 
 def ask(command, text, words, fewest=0, most=1):

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """
-Processes that can be asked at their sockets, in the directory of this user, by JSON-RPC: as lib/tool/process.c does
-for glakectl. What they answer is trusted in nothing.
+Processes that can be asked at their sockets, in the directory of this user, by JSON-RPC. What they answer is trusted
+in nothing.
 """
 
+import concurrent.futures
 import contextlib
 import json
 import os
+import resource
 import socket
 import stat
 import struct
@@ -16,6 +18,8 @@ from . import tool
 
 PATIENCE = 2.0  # seconds for a question and its answer
 MOST = 64 << 20  # bytes of an answer
+AT_ONCE = 128  # processes that are asked side by side
+NO_SUCH = -32602  # the code of an error that the parameters are to blame for
 
 
 class Refused(Exception):
@@ -24,6 +28,50 @@ class Refused(Exception):
     def __init__(self, text, code=0):
         super().__init__(text)
         self.code = code
+
+
+class Ended(Refused):
+    """It went away in the midst of it."""
+
+
+class Said(dict):
+    """An object that a process told: what it lacks is 0, or another kind than is meant here."""
+
+    def __missing__(self, key):
+        return 0
+
+    def number(self, *names):
+        found = [self[name] if type(self[name]) is int and 0 <= self[name] < 1 << 64 else 0 for name in names]
+        return found if len(found) > 1 else found[0]
+
+    def sizes(self, *names):
+        return [tool.bytes_text(one) for one in map(self.number, names)]
+
+    def word(self, name):
+        return tool.plain(self[name] if isinstance(self[name], str) else "")
+
+    def rows(self, name):
+        return said(self[name])
+
+
+def said(value):
+    """The objects of a list."""
+    return [Said(one) for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def gpus_of(stats):
+    """(context, GPU) of each GPU that the figures of a process tell of."""
+    for context in Said(stats if isinstance(stats, dict) else {}).rows("contexts"):
+        for gpu in context.rows("gpus"):
+            yield context, gpu
+
+
+def show_json(value, indent=2):
+    try:
+        text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False).encode(errors="replace")
+    except (ValueError, RecursionError):
+        raise tool.Failure("glakectl: what is answered is no JSON") from None
+    print("".join(chr(c) if c == 10 or 32 <= c < 127 else "?" for c in text), flush=True)
 
 
 def room():
@@ -52,8 +100,15 @@ def _connect(path, end, kind=socket.SOCK_STREAM):
         raise PermissionError(f"{os.path.dirname(path)} is open to others")
     one = socket.socket(socket.AF_UNIX, kind)
     try:
-        one.settimeout(max(end - time.monotonic(), 0.001))
-        one.connect(path)
+        while True:
+            one.settimeout(max(end - time.monotonic(), 0.001))
+            try:
+                one.connect(path)
+                break
+            except BlockingIOError:  # as many as it has places for wait there
+                if time.monotonic() >= end:
+                    raise TimeoutError from None
+                time.sleep(0.01)
         _, uid, _ = struct.unpack("3i", one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         if uid != about.st_uid and not (service and uid == 0):
             raise PermissionError("another user's process answers there")
@@ -77,7 +132,8 @@ def ask(pid, method, **params):
             more = one.recv(65536)
             text += more
             if not more or len(text) > MOST:
-                raise Refused("it has ended" if not more else "it answers more than there is room for")
+                raise Refused("it answers more than there is room for") if more else \
+                    Ended("it has ended, or does not answer this user")
     try:
         answer = json.loads(text)
     except (ValueError, RecursionError):
@@ -127,28 +183,90 @@ def broker():
         return None
 
 
-def _why(error):
+def why(error):
+    """What an OSError or a Refused of ask() is to people."""
     if isinstance(error, (FileNotFoundError, ConnectionRefusedError)):
         return "it has no socket here; see glakectl ps"
     return "it does not answer in time" if isinstance(error, TimeoutError) else \
         tool.plain(getattr(error, "strerror", None) or str(error))
 
 
+def has_room():
+    """Whether a process has made the directory; it is this user's alone."""
+    try:
+        about = os.stat(room())
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise tool.Failure(f"glakectl: no process can be asked: {room()}: {error.strerror}") from None
+    if about.st_uid != os.geteuid() or about.st_mode & 0o077:
+        raise tool.Failure(f"glakectl: no process can be asked: {room()} " + (
+            f"belongs to user {about.st_uid}" if about.st_uid != os.geteuid() else
+            f"is open to others, with mode {about.st_mode & 0o777:03o} instead of 700"))
+    return True
+
+
+def _remove_dead(pid):
+    """The socket of one that was killed: nobody listens, nor is there anybody who might be about to."""
+    path = os.path.join(room(), f"{pid}.sock")
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        with contextlib.suppress(OSError):
+            about = os.lstat(path)
+            if stat.S_ISSOCK(about.st_mode) and about.st_uid == os.geteuid():
+                os.unlink(path)
+    except OSError:
+        pass
+
+
+def _answer(pid, method):
+    try:
+        return pid, ask(pid, method), ""
+    except (FileNotFoundError, ConnectionRefusedError):
+        _remove_dead(pid)
+        return None
+    except (OSError, Refused) as error:
+        return pid, None, why(error)
+
+
+def look(method):
+    """
+    Asks all that have a socket, side by side: the number, what is answered, and why it is not, of each, in order.
+    Sockets of those that were killed are taken away.
+    """
+    if not has_room():
+        return []
+    names = [name[:-5] for name in os.listdir(room()) if name.endswith(".sock")]
+    pids = sorted(int(name) for name in names if name.isascii() and name.isdigit() and 0 < int(name) < 1 << 31)
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    places = AT_ONCE if files == resource.RLIM_INFINITY else max(1, min(AT_ONCE, files // 4))
+    with concurrent.futures.ThreadPoolExecutor(places) as pool:
+        return [row for row in pool.map(lambda pid: _answer(pid, method), pids) if row]
+
+
+def answered(method):
+    """(number, answer) of those that answer; the others are told of."""
+    found = []
+    for pid, answer, failed in look(method):
+        if failed:
+            tool.say(f"glakectl: process {pid}: {failed}")
+        else:
+            found.append((pid, Said(answer if isinstance(answer, dict) else {})))
+    return found
+
+
+def say_nobody():
+    tool.say(f"glakectl: no process has a socket in {room()}; rpc.socket=yes makes one")
+
+
 def find(name):
     """The number of the process that is called so, by its number or its program; with None of the only one."""
+    if not has_room():
+        raise tool.Failure(f"glakectl: no process has a socket in {room()}; rpc.socket=yes makes one")
     if name and name.isascii() and name.isdigit() and 0 < int(name) < 1 << 31:
         return int(name)
-    if not os.path.isdir(room()):
-        raise tool.Failure(f"glakectl: no process has a socket in {room()}; rpc.socket=yes makes one")
-    found = []
-    for pid in everyone():
-        try:
-            stats = ask(pid, "stats")
-        except (OSError, Refused) as error:
-            tool.say(f"glakectl: process {pid}: {_why(error)}")
-            continue
-        if name in (None, isinstance(stats, dict) and stats.get("program")):
-            found.append(pid)
+    found = [pid for pid, stats in answered("stats") if name in (None, stats["program"])]
     if len(found) == 1:
         return found[0]
     if found:
@@ -164,7 +282,7 @@ def result(name, method, **params):
     try:
         found = ask(pid, method, **params)
     except (OSError, Refused) as error:
-        raise tool.Failure(f"glakectl: process {pid}: {_why(error)}") from error
+        raise tool.Failure(f"glakectl: process {pid}: {why(error)}") from error
     if found is None:
         raise tool.Failure(f"glakectl: process {pid}: it answers with nothing")
     return found

@@ -11,7 +11,7 @@ import pickle
 import re
 import time
 
-from . import process, tool
+from . import process, space, tool
 
 HELP = """\
 usage: glakectl snapshot [OPTION]... [PID|PROGRAM] -o FILE
@@ -144,10 +144,10 @@ def run(words):
     path = given.get("output", [None])[-1]
     if not path:
         raise tool.usage("snapshot", "-o names the file to write")
-    only = [word for gpu in given.get("gpu", ()) for word in ("--gpu", gpu)]
-    status, space = tool.run_json("map", [*only, *rest])
-    frames = Frames(space["pid"])
-    gpus, traces = space["gpus"], []
+    only = tool.number("snapshot", given, "gpu", tool.GPUS - 1, -1, 0)
+    found, missing = space.read(rest[0] if rest else None, only)
+    frames = Frames(found["pid"])
+    gpus, traces = found["gpus"], []
     if "trace" in given:
         name = given["trace"][-1]
         began = tool.run_json("trace", ["show", "--quiet", "--", name])[1].get("started")
@@ -155,15 +155,12 @@ def run(words):
         traces = [list(_events(name, gpu, began)) for gpu in range(max(gpu["gpu"] for gpu in gpus) + 1)]
     else:
         traces = [[] for _ in range(max((gpu["gpu"] for gpu in gpus), default=-1) + 1)]
-    found = {"segments": [segment for gpu in gpus for segment in _segments(gpu, frames)], "device_traces": traces,
-             "allocator_settings": {}, "external_annotations": []}
+    snapshot = {"segments": [segment for gpu in gpus for segment in _segments(gpu, frames)], "device_traces": traces,
+                "allocator_settings": {}, "external_annotations": []}
     with tool.output(path) as write:
-        write(pickle.dumps(found, protocol=2))
-    for gpu in gpus:
-        if gpu["changed"]:
-            tool.say(f"glakectl: GPU {gpu['gpu']}: {gpu['changed']} requests, frees and moves while it was read, so parts of "
-                     "it are of different moments")
-    return status
+        write(pickle.dumps(snapshot, protocol=2))
+    space.say_changed({"gpus": gpus})
+    return int(missing)
 
 
 if __name__ == "__main__":

@@ -64,12 +64,37 @@ def options(command, text, words, fewest=1, most=1):
     if "help" in given:
         print(text, end="")
         raise Failure(status=0)
-    what = re.search(r"(ADDRESS|REQUESTS|TRACE|FILE|PID|$)", text.split("\n")[0])[0]
+    what = re.search(r"(ADDRESS|REQUESTS|TRACE|FILE|PID|$)", text.split("\n")[0])[0].replace("PID", "process")
     if len(rest) < fewest:
         raise usage(command, f"{'an' if what[0] in 'AEIOU' else 'a'} {what.lower()} is missing")
     if len(rest) > most:
         raise usage(command, f"one {what} is expected, not also '{rest[most]}'" if most else f"there is no argument '{rest[0]}'")
     return given, rest
+
+
+def number(command, given, name, most, default=0, least=1):
+    """The last number of an option."""
+    text = given.get(name, [None])[-1]
+    if text is None:
+        return default
+    if not re.fullmatch(r"\d{1,19}", text) or not least <= int(text) <= most:
+        raise usage(command, f"--{name} takes a number from {least} to {most}, not '{text}'")
+    return int(text)
+
+
+def interval(command, given, default=0):
+    """The seconds of --interval."""
+    text = given.get("interval", [str(default)])[-1]
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if "interval" in given and not 0.01 <= seconds <= 86400:
+        raise usage(command, f"--interval takes seconds from 0.01 to 86400, not '{text}'")
+    return seconds
+
+
+GPUS = 256  # that a trace can tell apart
 
 
 def plain(text):
