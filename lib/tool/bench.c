@@ -24,8 +24,6 @@ static const struct option long_options[] = {
 	{"driver", required_argument, NULL, 'd'},
 	{"conf", required_argument, NULL, 'c'},
 	{"rounds", required_argument, NULL, 'r'},
-	{"threads", required_argument, NULL, 't'},
-	{"beside", no_argument, NULL, 'b'},
 	{"json", no_argument, NULL, 'j'},
 	{"quiet", no_argument, NULL, 'q'},
 	{"help", no_argument, NULL, 'h'},
@@ -48,8 +46,6 @@ static const char help[] =
 	"  -d, --driver auto|soft|cuda  what to run on (auto)\n"
 	"  -c, --conf KEY=VALUE         set a key of glake.conf(5); repeatable\n"
 	"  -r, --rounds N               how often each is measured (20; tier, copy: 5)\n"
-	"  -t, --threads N              alloc also with N threads, beside one (1)\n"
-	"  -b, --beside                 copy also while the memory of the GPUs that lend is busy\n"
 	"  -j, --json                   the report as JSON, which of copy glakectl draw draws\n"
 	"  -q, --quiet                  no progress, no remarks\n"
 	"  -h, --help                   this text\n";
@@ -101,9 +97,6 @@ static int take_option(int c, struct bench_options *options)
 	case 'm':
 		return glk_tool_read_count(
 			COMMAND, "--most", optarg, BENCH_WORST_MOST, &options->most);
-	case 'b':
-		options->beside = true;
-		return 0;
 	case 's':
 		return set_size(options, optarg);
 	default:
@@ -164,9 +157,6 @@ static int run(const struct bench_set *set, const struct bench_options *options,
 	for (size_t i = 0; i < set->count; i++) {
 		int one = wanted[i] ? run_part(set->parts[i], options, out) : GLK_TOOL_OK;
 
-		if (!one && wanted[i] && set->parts[i] == &bench_alloc &&
-			options->threads > 1)
-			one = run_part(&bench_scale, options, out);
 		status = status ? status : one;
 	}
 	if (!out)
@@ -195,7 +185,7 @@ static bool is_wanted(const struct bench_set *set, const bool *wanted, const cha
 
 int bench_run(const struct bench_set *set, int argc, char **argv)
 {
-	struct bench_options options = {.threads = 1, .requests = 7000000};
+	struct bench_options options = {.threads = 2, .requests = 7000000};
 	bool wanted[PARTS_MAX] = {false};
 	int c;
 
@@ -217,8 +207,6 @@ int bench_run(const struct bench_set *set, int argc, char **argv)
 	}
 	for (size_t i = 0; optind == argc && i < set->usual; i++)
 		wanted[i] = true;
-	if (options.beside && !is_wanted(set, wanted, "copy"))
-		return glk_tool_usage(set->command, "--beside is for copy");
 	if (options.size && !is_wanted(set, wanted, "host"))
 		return glk_tool_usage(set->command, "--size is that of host");
 	return run(set, &options, wanted);

@@ -17,7 +17,6 @@
 #define BENCH_ROUNDS_MAX  10000
 #define BENCH_THREADS_MAX 256
 #define BENCH_CASES	  5
-#define BENCH_SCALES	  4
 #define BENCH_HANDOVERS	  6
 #define BENCH_TIERS	  3
 #define BENCH_SIZES_MAX	  (7 << 20)
@@ -28,12 +27,11 @@ struct option;
 
 struct bench_options {
 	struct glk_tool_context context;
-	unsigned rounds; /* 0: what suits each */
-	unsigned threads;
+	unsigned rounds;   /* 0: what suits each */
+	unsigned threads;  /* of scale */
 	unsigned requests; /* of sizes */
 	unsigned most;	   /* of worst; 0: as many as there are */
 	size_t size;	   /* of host; 0: what suits the driver */
-	bool beside;	   /* of copy: while the memory of GPUs that lend is busy */
 };
 
 /* A benchmark; `measured` is its own structure. */
@@ -60,8 +58,8 @@ struct bench_set {
 /* Runs those that are named. The exit status. */
 int bench_run(const struct bench_set *set, int argc, char **argv);
 
-extern const struct bench_part bench_alloc, bench_scale, bench_stitch, bench_handover,
-	bench_tier, bench_copy;
+extern const struct bench_part bench_alloc, bench_stitch, bench_handover, bench_tier,
+	bench_copy;
 
 /* The end of each: a message if it failed, or if blocks were lost. `err`, else 0 or -errno. */
 int bench_close(const struct bench_part *part, struct glake *ctx, int err);
@@ -83,6 +81,7 @@ struct bench_hits {
 /* What was counted until now, to be taken off again; a context that fails counts nothing. */
 void bench_hits_begin(struct glake *ctx, struct bench_hits *hits);
 void bench_hits_end(struct glake *ctx, struct bench_hits *hits);
+void bench_add_hits(struct glk_json *json, const struct bench_hits *hits);
 
 /* alloc: what a pair of allocate and free costs one thread. */
 struct bench_alloc {
@@ -101,28 +100,6 @@ struct bench_alloc {
 
 void bench_add_alloc(struct glk_json *json, const void *measured);
 void bench_print_alloc(const void *measured);
-
-/* alloc, with more than one thread: the same pairs by several, beside one. */
-struct bench_scale {
-	unsigned rounds, threads;
-	size_t pairs; /* a round and thread */
-	struct bench_scale_mode {
-		const char *name; /* "own streams" or "one stream" */
-		size_t block;
-		struct bench_range one_ns, ns;	   /* a pair takes its thread */
-		struct bench_range one_rate, rate; /* pairs a second, of all threads */
-		struct bench_range ratio;	   /* of the rates of one round */
-		double best; /* of the shortest times of all rounds */
-		struct bench_hits count;
-	} modes[BENCH_SCALES];
-	struct bench_range
-		machine; /* the same ratio for a counter in place of the library */
-	double machine_best;
-	bool all_hits;
-};
-
-void bench_add_scale(struct glk_json *json, const void *measured);
-void bench_print_scale(const void *measured);
 
 /* One large block on pages that lay elsewhere. */
 struct bench_stitched {
@@ -185,17 +162,8 @@ enum bench_tier_step {
 	BENCH_TIER_STEPS,
 };
 
-#define BENCH_TIER_PACKED_ROUNDS 64
-
 struct bench_tier {
 	unsigned rounds;
-	/* Contents that are compressed while they are away: GB/s, of so many bytes how many. */
-	struct bench_tier_packed {
-		bool able; /* the library can */
-		uint64_t bytes, held;
-		struct bench_range pack, unpack, loosen;
-		size_t torn;
-	} packed;
 	struct bench_tier_case {
 		size_t block, count;
 		bool peer; /* another GPU has lent memory */
@@ -207,8 +175,6 @@ struct bench_tier {
 	size_t torn;
 };
 
-int bench_tier_measure_packed(const struct bench_options *options, unsigned rounds,
-	struct bench_tier_packed *ret);
 void bench_add_tier(struct glk_json *json, const void *measured);
 void bench_print_tier(const void *measured);
 
@@ -235,13 +201,6 @@ struct bench_copy {
 			call[BENCH_COPY_WAYS]; /* GB/s, us */
 		bool torn;		       /* something did not arrive */
 		char lend[16];		       /* io.lend, as the library had it */
-		/* Beside copies within the memory of the GPUs that lend: GB/s of one of those alone, 0: that
-		 * was not asked for; GB/s of the copies, and by how many percent they and those are
-		 * slower than alone. */
-		double memory;
-		struct {
-			double rate, slowed, memory_slowed;
-		} beside[BENCH_COPY_WAYS];
 	} cases[BENCH_COPY_CASES], plain[BENCH_COPY_PLAIN];
 	unsigned plain_count;
 	bool torn;

@@ -112,8 +112,8 @@ static int measure_way(const struct trip *trip, enum bench_copy_way way, unsigne
 	return 0;
 }
 
-static int measure_case(
-	struct trip *trip, unsigned rounds, double *took, struct bench_copy_case *ret)
+int trip_measure(const struct trip *trip, unsigned rounds, double *took,
+	struct bench_copy_case *ret)
 {
 	int err = 0;
 
@@ -195,13 +195,9 @@ static int run(const struct bench_options *options, const struct means *means,
 {
 	double *took = calloc(2 * (size_t)copy->rounds, sizeof(*took));
 	struct glake_conf_value lend = {.sz = sizeof(lend)};
-	bool beside = options->beside && means->links > 1;
-	struct busy *busy = NULL;
 	struct trip trip = {0};
 	int err = took ? trip_open(options, means, &trip) : -ENOMEM;
 
-	if (!err && beside)
-		err = busy_start(&trip, means->links - 1, &busy);
 	if (!err)
 		err = glk_tool_value(trip.ctx, "io", "lend", &lend);
 	copy->gpus = err ? 0 : glake_device_count(trip.ctx);
@@ -213,14 +209,11 @@ static int run(const struct bench_options *options, const struct means *means,
 		*c = (struct bench_copy_case){
 			.links = means->links, .threads = means->threads, .bytes = bytes};
 		snprintf(c->lend, sizeof(c->lend), "%.15s", lend.text);
-		err = measure_case(&trip, copy->rounds, took, c);
+		err = trip_measure(&trip, copy->rounds, took, c);
 		copy->torn |= c->torn;
-		if (!err && beside)
-			err = busy_measure(busy, &trip, c);
 		progress_step(copy->count + copy->plain_count,
 			BENCH_COPY_CASES + BENCH_COPY_PLAIN);
 	}
-	err = busy_end(busy, err);
 	err = trip_close(&trip, err);
 	free(took);
 	return err;

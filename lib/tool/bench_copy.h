@@ -36,14 +36,12 @@ int trip_close(struct trip *trip, int err);
 int trip_queue(const struct trip *trip, enum bench_copy_way way, size_t bytes);
 int trip_wait(const struct trip *trip);
 
-/* bench_copy_beside.c: GPUs from 1 on keep their memory busy. 0 or -errno. */
-struct busy;
-int busy_start(struct trip *trip, int gpus, struct busy **ret_busy);
-/* The same copies beside that, and what they take from each other. */
-int busy_measure(struct busy *busy, const struct trip *trip, struct bench_copy_case *ret);
-/* `err`, else 0 or -errno. Takes NULL. */
-int busy_end(struct busy *busy, int err);
+/* A case of some size, in each way; `took` has room for two figures a round. 0 or -errno. */
+int trip_measure(const struct trip *trip, unsigned rounds, double *took,
+	struct bench_copy_case *ret);
 
+/* bench_copy_show.c: what was measured of a case, inside of its object. */
+void bench_copy_add_case(struct glk_json *json, const struct bench_copy_case *c);
 void bench_add_copy(struct glk_json *json, const void *measured);
 void bench_print_copy(const void *measured);
 

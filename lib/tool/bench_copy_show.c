@@ -13,27 +13,16 @@ static const struct {
 	[BENCH_COPY_BOTH] = {"both_gbs", "both_call_us"},
 };
 
-static const char *const beside_names[BENCH_COPY_WAYS][3] = {
-	[BENCH_COPY_DOWN] = {"down_gbs", "down_slowed_percent",
-		"down_memory_slowed_percent"},
-	[BENCH_COPY_UP] = {"up_gbs", "up_slowed_percent", "up_memory_slowed_percent"},
-	[BENCH_COPY_BOTH] = {"both_gbs", "both_slowed_percent",
-		"both_memory_slowed_percent"},
-};
-
-/* Beside copies within the memory of the GPUs that lend. */
-static void add_beside(struct glk_json *json, const struct bench_copy_case *c)
+void bench_copy_add_case(struct glk_json *json, const struct bench_copy_case *c)
 {
-	glk_json_key(json, "beside");
-	glk_json_object(json);
-	glk_json_add_figure(json, "memory_gbs", c->memory, 5);
+	glk_json_add_uint(json, "links", (uint64_t)c->links);
+	glk_json_add_text(json, "lend", c->lend);
+	glk_json_add_uint(json, "threads", (uint64_t)c->threads);
+	glk_json_add_uint(json, "bytes", c->bytes);
 	for (int way = 0; way < BENCH_COPY_WAYS; way++) {
-		glk_json_add_figure(json, beside_names[way][0], c->beside[way].rate, 5);
-		glk_json_add_figure(json, beside_names[way][1], c->beside[way].slowed, 5);
-		glk_json_add_figure(
-			json, beside_names[way][2], c->beside[way].memory_slowed, 5);
+		bench_add_range(json, names[way].rate, c->rate[way]);
+		bench_add_range(json, names[way].call, c->call[way]);
 	}
-	glk_json_end(json);
 }
 
 static void add_cases(struct glk_json *json, const char *name,
@@ -42,19 +31,8 @@ static void add_cases(struct glk_json *json, const char *name,
 	glk_json_key(json, name);
 	glk_json_array(json);
 	for (unsigned i = 0; i < count; i++) {
-		const struct bench_copy_case *c = &cases[i];
-
 		glk_json_object(json);
-		glk_json_add_uint(json, "links", (uint64_t)c->links);
-		glk_json_add_text(json, "lend", c->lend);
-		glk_json_add_uint(json, "threads", (uint64_t)c->threads);
-		glk_json_add_uint(json, "bytes", c->bytes);
-		for (int way = 0; way < BENCH_COPY_WAYS; way++) {
-			bench_add_range(json, names[way].rate, c->rate[way]);
-			bench_add_range(json, names[way].call, c->call[way]);
-		}
-		if (c->memory > 0)
-			add_beside(json, c);
+		bench_copy_add_case(json, &cases[i]);
 		glk_json_end(json);
 	}
 	glk_json_end(json);
@@ -99,30 +77,6 @@ static void print_cases(const struct bench_copy_case *cases, unsigned count, boo
 	}
 }
 
-static void print_beside(const struct bench_copy *copy)
-{
-	int links = 0;
-
-	for (unsigned i = 0; i < copy->count; i++) {
-		const struct bench_copy_case *c = &copy->cases[i];
-
-		if (c->memory <= 0)
-			continue;
-		if (links != c->links)
-			printf("\n  %d links, beside copies within the memory of the GPUs that lend "
-			       "(%.1f GB/s alone): percent\n  by which the copies are slower, and "
-			       "those\n  %-10s %8s %8s %8s %8s %8s %8s\n",
-				c->links, c->memory, "", "down", "memory", "up", "memory",
-				"both", "memory");
-		links = c->links;
-		printf("  %-10s", figure_bytes(c->bytes).text);
-		for (int way = 0; way < BENCH_COPY_WAYS; way++)
-			printf(" %8.1f %8.1f", c->beside[way].slowed,
-				c->beside[way].memory_slowed);
-		printf("\n");
-	}
-}
-
 void bench_print_copy(const void *measured)
 {
 	const struct bench_copy *copy = measured;
@@ -130,6 +84,5 @@ void bench_print_copy(const void *measured)
 	printf("copies between the host and a GPU, GB/s and us a call, medians of %u rounds\n",
 		copy->rounds);
 	print_cases(copy->cases, copy->count, false);
-	print_beside(copy);
 	print_cases(copy->plain, copy->plain_count, true);
 }

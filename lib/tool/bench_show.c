@@ -38,7 +38,7 @@ void bench_add_range(struct glk_json *json, const char *key, struct bench_range 
 	glk_json_end(json);
 }
 
-static void add_count(struct glk_json *json, const struct bench_hits *count)
+void bench_add_hits(struct glk_json *json, const struct bench_hits *count)
 {
 	glk_json_add_uint(json, "requests", count->requests);
 	glk_json_add_uint(json, "hits", count->hits);
@@ -66,7 +66,7 @@ void bench_add_alloc(struct glk_json *json, const void *measured)
 		glk_json_add_text(json, "name", alloc->cases[i].name);
 		glk_json_add_bool(json, "steady", alloc->cases[i].steady);
 		bench_add_range(json, "pair_ns", alloc->cases[i].ns);
-		add_count(json, &alloc->cases[i].count);
+		bench_add_hits(json, &alloc->cases[i].count);
 		glk_json_end(json);
 	}
 	glk_json_end(json);
@@ -105,63 +105,6 @@ void bench_print_alloc(const void *measured)
 	if (!alloc->all_hits)
 		printf("\n  NOT ALL HITS: the first two cases should be served by the quick "
 		       "bins alone\n");
-	putchar('\n');
-}
-
-void bench_add_scale(struct glk_json *json, const void *measured)
-{
-	const struct bench_scale *scale = measured;
-
-	glk_json_key(json, "scale");
-	glk_json_object(json);
-	glk_json_add_uint(json, "rounds", scale->rounds);
-	glk_json_add_uint(json, "threads", scale->threads);
-	glk_json_add_uint(json, "pairs_a_round", scale->pairs);
-	glk_json_key(json, "modes");
-	glk_json_array(json);
-	for (int i = 0; i < BENCH_SCALES; i++) {
-		glk_json_object(json);
-		glk_json_add_text(json, "name", scale->modes[i].name);
-		glk_json_add_uint(json, "block_bytes", scale->modes[i].block);
-		bench_add_range(json, "pair_ns", scale->modes[i].ns);
-		bench_add_range(json, "pairs_per_s", scale->modes[i].rate);
-		bench_add_range(json, "one_thread_pair_ns", scale->modes[i].one_ns);
-		bench_add_range(json, "one_thread_pairs_per_s", scale->modes[i].one_rate);
-		bench_add_range(json, "ratio", scale->modes[i].ratio);
-		glk_json_add_figure(json, "best_ratio", scale->modes[i].best, 5);
-		add_count(json, &scale->modes[i].count);
-		glk_json_end(json);
-	}
-	glk_json_end(json);
-	bench_add_range(json, "machine_ratio", scale->machine);
-	glk_json_add_figure(json, "machine_best_ratio", scale->machine_best, 5);
-	glk_json_add_bool(json, "all_hits", scale->all_hits);
-	glk_json_end(json);
-}
-
-void bench_print_scale(const void *measured)
-{
-	const struct bench_scale *scale = measured;
-
-	printf("%u threads beside one, medians of %u rounds of %zu pairs a thread\n\n",
-		scale->threads, scale->rounds, scale->pairs);
-	printf("  %-12s %8s %11s %8s %11s %8s %7s %7s %9s\n", "", "block", "M pairs/s",
-		"ns", "M/s of one", "ns", "ratio", "best", "misses");
-	for (int i = 0; i < BENCH_SCALES; i++) {
-		const struct bench_hits *count = &scale->modes[i].count;
-
-		printf("  %-12s %8s %11.2f %8.1f %11.2f %8.1f %7.2f %7.2f %9llu\n",
-			scale->modes[i].name, figure_bytes(scale->modes[i].block).text,
-			scale->modes[i].rate.median / 1e6, scale->modes[i].ns.median,
-			scale->modes[i].one_rate.median / 1e6,
-			scale->modes[i].one_ns.median, scale->modes[i].ratio.median,
-			scale->modes[i].best,
-			(unsigned long long)(count->requests - count->hits));
-	}
-	printf("  %-59s %7.2f %7.2f\n", "the machine: a counter of each thread",
-		scale->machine.median, scale->machine_best);
-	if (!scale->all_hits)
-		printf("\n  NOT ALL HITS: bins were empty, or gave blocks back\n");
 	putchar('\n');
 }
 

@@ -350,9 +350,6 @@ static int measure(const struct bench_options *options, void *measured)
 			err = run_case(options, true, tier->rounds, c);
 		tier->torn += c->torn;
 	}
-	if (!err)
-		err = bench_tier_measure_packed(options, tier->rounds, &tier->packed);
-	tier->torn += tier->packed.torn;
 	return err;
 }
 

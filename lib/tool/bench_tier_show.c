@@ -32,48 +32,6 @@ static int steps_of(const struct bench_tier_case *c)
 	return c->peer ? BENCH_TIER_STEPS : BENCH_TIER_PEER_SPILL;
 }
 
-/* The part that is left. */
-static double ratio(const struct bench_tier_packed *p)
-{
-	return p->bytes ? (double)p->held / (double)p->bytes : 0;
-}
-
-static void add_packed(struct glk_json *json, const struct bench_tier_packed *p)
-{
-	glk_json_key(json, "compressed");
-	if (!p->able) {
-		glk_json_null(json);
-		return;
-	}
-	glk_json_object(json);
-	glk_json_add_uint(json, "bytes", p->bytes);
-	glk_json_add_uint(json, "held_bytes", p->held);
-	glk_json_add_figure(json, "ratio", ratio(p), 5);
-	bench_add_range(json, "compress_gbs", p->pack);
-	bench_add_range(json, "resume_gbs", p->unpack);
-	bench_add_range(json, "range_gbs", p->loosen);
-	glk_json_add_uint(json, "torn", p->torn);
-	glk_json_end(json);
-}
-
-static void print_packed(const struct bench_tier_packed *p)
-{
-	if (!p->able) {
-		printf("\n  nothing is compressed: this library has no lz4\n");
-		return;
-	}
-	printf("\n  %s, half of it noise, compressed to %.2f\n",
-		figure_bytes(p->bytes).text, ratio(p));
-	printf("  %-17s %8s %8.1f %8.1f %8.1f\n", "compress", "", p->pack.min,
-		p->pack.median, p->pack.max);
-	printf("  %-17s %8s %8.1f %8.1f %8.1f\n", "resume", "", p->unpack.min,
-		p->unpack.median, p->unpack.max);
-	printf("  %-17s %8s %8.1f %8.1f %8.1f\n", "for a range of it", "", p->loosen.min,
-		p->loosen.median, p->loosen.max);
-	if (p->torn)
-		printf("  FAILED: %zu blocks do not hold what was written\n", p->torn);
-}
-
 void bench_add_tier(struct glk_json *json, const void *measured)
 {
 	const struct bench_tier *tier = measured;
@@ -99,7 +57,6 @@ void bench_add_tier(struct glk_json *json, const void *measured)
 		glk_json_end(json);
 	}
 	glk_json_end(json);
-	add_packed(json, &tier->packed);
 	glk_json_add_bool(json, "whole", !tier->torn);
 	glk_json_end(json);
 }
@@ -130,6 +87,5 @@ void bench_print_tier(const void *measured)
 			printf("  FAILED: %zu blocks do not hold what was written\n",
 				c->torn);
 	}
-	print_packed(&tier->packed);
 	putchar('\n');
 }

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * bench-more: what glakectl bench leaves to those who change the library. Sizes that never repeat,
- * pinned memory of the host, KV caches, and the longest calls.
+ * pinned memory of the host, KV caches, the longest calls, threads side by side, compression, and what
+ * lent links cost those who lend.
  */
 #include "more.h"
 
 #include <getopt.h>
 
-static const struct bench_part *const parts[] = {
-	&bench_sizes, &bench_host, &bench_kv, &bench_worst};
+static const struct bench_part *const parts[] = {&bench_sizes, &bench_host, &bench_kv,
+	&bench_worst, &bench_scale, &bench_packed, &bench_beside};
 
 static const struct option options[] = {
 	{"driver", required_argument, NULL, 'd'},
@@ -16,6 +17,7 @@ static const struct option options[] = {
 	{"rounds", required_argument, NULL, 'r'},
 	{"requests", required_argument, NULL, 'n'},
 	{"most", required_argument, NULL, 'm'},
+	{"threads", required_argument, NULL, 't'},
 	{"size", required_argument, NULL, 's'},
 	{"json", no_argument, NULL, 'j'},
 	{"quiet", no_argument, NULL, 'q'},
@@ -24,7 +26,8 @@ static const struct option options[] = {
 };
 
 static const char help[] =
-	"usage: bench-more [OPTION]... [sizes] [host] [kv] [worst]\n"
+	"usage: bench-more [OPTION]... [sizes] [host] [kv] [worst] [scale]\n"
+	"                  [packed] [beside]\n"
 	"\n"
 	"  sizes  millions of sizes that never repeat: what the library keeps stays bounded\n"
 	"  host   pinned memory of the host: touched and locked at once, beside the driver's\n"
@@ -32,12 +35,19 @@ static const char help[] =
 	"         driver\n"
 	"  worst  the longest free, request and time under the lock, against the number of\n"
 	"         blocks, streams, GPUs and contexts\n"
+	"  scale  pairs of allocate and free by several threads at once, on a stream each and all\n"
+	"         on one, beside one thread alone; and what the machine itself gains by threads\n"
+	"  packed contents that are compressed while they are away, half of them noise\n"
+	"  beside copies over lent links while each GPU that lends copies within its memory, as a\n"
+	"         kernel that is bound by memory would: by how many percent both are slower\n"
 	"\n"
 	"  -d, --driver auto|soft|cuda  what to run on (auto)\n"
 	"  -c, --conf KEY=VALUE         set a key of glake.conf(5); repeatable\n"
-	"  -r, --rounds N               how often each is measured (20; host, kv: 5; worst: 3)\n"
+	"  -r, --rounds N               how often each is measured (20; host, kv, packed,\n"
+	"                               beside: 5; worst: 3)\n"
 	"  -n, --requests N             requests of sizes (7000000)\n"
 	"  -m, --most N                 worst without counts above N (1000000)\n"
+	"  -t, --threads N              of scale (2)\n"
 	"  -s, --size BYTES             of host (8GiB; on the software device 256MiB)\n"
 	"  -j, --json                   the report as JSON\n"
 	"  -q, --quiet                  no progress, no remarks\n"

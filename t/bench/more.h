@@ -4,12 +4,15 @@
 
 /* The parts of bench-more, and what they measure. */
 #include "tool/bench.h"
+#include "tool/bench_copy.h"
 #include "worst.h"
 
+#define BENCH_SCALES	  4
 #define BENCH_SIZES_STEPS 8
 #define BENCH_WORST_ROWS  112
 
-extern const struct bench_part bench_sizes, bench_kv, bench_host, bench_worst;
+extern const struct bench_part bench_sizes, bench_kv, bench_host, bench_worst,
+	bench_scale, bench_packed, bench_beside;
 
 /* kv: what a KV cache costs, by the order of its lanes. */
 #define BENCH_KV_ROWS 8
@@ -50,6 +53,46 @@ struct bench_worst {
 		struct bench_range figure[WORST_FIGURES];
 		uint64_t calls;
 	} row[BENCH_WORST_ROWS];
+};
+
+/* scale: the pairs of glakectl bench alloc by several threads, beside one. */
+struct bench_scale {
+	unsigned rounds, threads;
+	size_t pairs; /* a round and thread */
+	struct bench_scale_mode {
+		const char *name; /* "own streams" or "one stream" */
+		size_t block;
+		struct bench_range one_ns, ns;	   /* a pair takes its thread */
+		struct bench_range one_rate, rate; /* pairs a second, of all threads */
+		struct bench_range ratio;	   /* of the rates of one round */
+		double best; /* of the shortest times of all rounds */
+		struct bench_hits count;
+	} modes[BENCH_SCALES];
+	struct bench_range
+		machine; /* the same ratio for a counter in place of the library */
+	double machine_best;
+	bool all_hits;
+};
+
+/* packed: contents that are compressed while they are away, GB/s; of so many bytes how many. */
+struct bench_packed {
+	unsigned rounds;
+	bool able; /* the library can */
+	uint64_t bytes, held;
+	struct bench_range pack, unpack, loosen;
+	size_t torn;
+};
+
+/* beside: copies over lent links beside copies within the memory of the GPUs that lend. */
+struct bench_beside {
+	unsigned rounds, count;
+	struct bench_beside_case {
+		struct bench_copy_case alone;
+		double memory; /* GB/s of each GPU that lends, alone */
+		struct {
+			double rate, slowed, memory_slowed; /* GB/s, percent */
+		} beside[BENCH_COPY_WAYS];
+	} cases[BENCH_COPY_CASES];
 };
 
 #endif

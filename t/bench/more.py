@@ -10,9 +10,9 @@ import xml.etree.ElementTree as xml
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../flow"))
 from page import has_matplotlib  # noqa: E402
-from tap import DATA, HUNG, done, equal, has, ok, skip, start  # noqa: E402
+from tap import DATA, HUNG, REAL_TIME, done, equal, has, note, ok, skip, start  # noqa: E402
 
-MORE, MIB = os.environ["GLAKE_BENCH_MORE"], 1 << 20
+MORE, KIB, MIB = os.environ["GLAKE_BENCH_MORE"], 1 << 10, 1 << 20
 FRONTIER = os.path.join(os.path.dirname(__file__), "frontier.py")
 
 
@@ -127,6 +127,55 @@ def kv():
     has(run.stdout.decode(), "token, a page a lane", "a table for people")
 
 
+def scale():
+    run = more("-d", "soft", "-r", "2", "-t", "3", "-j", "scale")
+    equal(run.returncode, 0, "three threads")
+    of = json.loads(run.stdout)["scale"]
+    equal(of["threads"], 3, "as many")
+    equal([(m["name"], m["block_bytes"]) for m in of["modes"]],
+          [("own streams", MIB // 16), ("one stream", MIB // 16),
+           ("own streams", 16 * MIB), ("one stream", 16 * MIB)], "modes")
+    for mode in of["modes"]:
+        what = f"{mode['name']}, {mode['block_bytes']}"
+        for key in ("pair_ns", "pairs_per_s", "one_thread_pair_ns", "one_thread_pairs_per_s",
+                    "ratio"):
+            in_order(mode[key], f"{what}: {key}")
+        equal(mode["requests"], 2 * 3 * of["pairs_a_round"], f"{what}: all counted")
+        note(f"{what}: ratio {mode['best_ratio']}, hits {mode['hits']}")
+    in_order(of["machine_ratio"], "what the machine gains")
+    small = [m for m in of["modes"] if m["block_bytes"] < MIB]
+    if REAL_TIME:  # else how often they meet is the machine's affair
+        ok(all(m["hits"] == m["requests"] for m in small), "small blocks: all hits", small)
+    run = more("-d", "soft", "-r", "1", "scale")
+    equal(run.returncode, 0, "two threads, unless that is said")
+    has(run.stdout.decode(), "one stream", "a report for people")
+
+
+def packed():
+    run = more("-d", "soft", "-r", "1", "-j", "packed")
+    equal(run.returncode, 0, "contents that are compressed while they are away")
+    of = json.loads(run.stdout)["packed"]
+    ok(of is None or (of["held_bytes"] < 0.6 * of["bytes"] and not of["torn"] and
+                      min(of[key]["min"] for key in ("compress_gbs", "resume_gbs", "range_gbs")) > 0),
+       "get smaller, and what they were again", of)
+    run = more("-d", "soft", "-q", "-r", "1", "packed")
+    has(run.stdout.decode(), "compressed", "a report for people")
+
+
+def beside():
+    run = more("-d", "soft", "-q", "-r", "1", "-c", "soft.gpus=2", "-j", "beside")
+    equal(run.returncode, 0, "beside copies in the memory of who lends")
+    cases = json.loads(run.stdout)["copy"]["cases"]
+    equal([(c["links"], c["bytes"]) for c in cases], [(2, 4 ** n * KIB) for n in range(1, 7)], "six sizes over two links")
+    ok(all(c["beside"][key] > 0 for c in cases for key in ("memory_gbs", "down_gbs", "up_gbs", "both_gbs")), "all are timed")
+    ok(all(c["beside"][f"{way}_memory_slowed_percent"] <= 100 for c in cases for way in ("down", "up", "both")), "and compared")
+    run = more("-d", "soft", "-q", "-r", "1", "-c", "soft.gpus=2", "beside")
+    has(run.stdout.decode(), "2 links, beside copies", "a report for people")
+    run = more("-d", "soft", "-q", "beside")
+    equal(run.returncode, 1, "with one GPU there is nobody who lends")
+    has(run.stderr.decode(), "no other GPU", "which is said")
+
+
 def policy():
     trace = os.path.join(DATA, "opt13_N.csv.xz")
     run = frontier("-r", "1", "-j", trace)
@@ -162,6 +211,9 @@ def main():
     sizes()
     worst()
     kv()
+    scale()
+    packed()
+    beside()
     policy()
     done()
 

@@ -4,10 +4,13 @@
  * lends keeps copies from one block of it to another queued in a row, as a kernel would that is bound by memory,
  * and counts the bytes. No program is compiled for it, so it runs wherever the driver does.
  */
-#include "tool/bench_copy.h"
-#include "tool/latency.h"
+#include "more.h"
 
 #include "base/atomic.h"
+#include "base/json.h"
+#include "tool/figure.h"
+#include "tool/latency.h"
+#include "tool/progress.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -22,6 +25,8 @@
 #define WINDOW_SOFT_NS 2000000
 /* Windows in which a row should end. */
 #define PATIENCE 10
+#define ROUNDS	 5
+#define LEAST	 (4 * KIB)
 
 struct lane {
 	struct busy *busy;
@@ -142,7 +147,7 @@ static int measure_alone(struct busy *busy)
 	return failure(busy);
 }
 
-int busy_start(struct trip *trip, int gpus, struct busy **ret_busy)
+static int busy_start(struct trip *trip, int gpus, struct busy **ret_busy)
 {
 	struct busy *busy = calloc(1, sizeof(*busy));
 	int err = 0;
@@ -164,7 +169,8 @@ static double slower(double rate, double alone)
 	return alone > 0 ? 100 * (1 - rate / alone) : 0;
 }
 
-int busy_measure(struct busy *busy, const struct trip *trip, struct bench_copy_case *ret)
+static int busy_measure(
+	struct busy *busy, const struct trip *trip, struct bench_beside_case *ret)
 {
 	int err = failure(busy);
 
@@ -175,9 +181,10 @@ int busy_measure(struct busy *busy, const struct trip *trip, struct bench_copy_c
 		int64_t since = latency_now();
 
 		do {
-			err = trip_queue(trip, (enum bench_copy_way)way, ret->bytes);
+			err = trip_queue(
+				trip, (enum bench_copy_way)way, ret->alone.bytes);
 			err = err ? err : trip_wait(trip);
-			bytes += calls * (double)ret->bytes;
+			bytes += calls * (double)ret->alone.bytes;
 			took = (double)(latency_now() - since);
 		} while (!err &&
 			(took < (double)busy->window ||
@@ -185,7 +192,7 @@ int busy_measure(struct busy *busy, const struct trip *trip, struct bench_copy_c
 					took < PATIENCE * (double)busy->window)));
 		ret->beside[way].rate = bytes / took;
 		ret->beside[way].slowed =
-			slower(ret->beside[way].rate, ret->rate[way].median);
+			slower(ret->beside[way].rate, ret->alone.rate[way].median);
 		ret->beside[way].memory_slowed =
 			slower((double)(copied(busy) - before) / took / busy->count,
 				busy->alone);
@@ -193,7 +200,7 @@ int busy_measure(struct busy *busy, const struct trip *trip, struct bench_copy_c
 	return err ? err : failure(busy);
 }
 
-int busy_end(struct busy *busy, int err)
+static int busy_end(struct busy *busy, int err)
 {
 	int failed;
 
@@ -215,3 +222,120 @@ int busy_end(struct busy *busy, int err)
 	free(busy);
 	return err ? err : failed;
 }
+
+/* Every size over so many links. */
+static int run(
+	const struct bench_options *options, int links, struct bench_beside *beside)
+{
+	const struct means means = {.links = links};
+	double *took = calloc(2 * (size_t)beside->rounds, sizeof(*took));
+	struct busy *busy = NULL;
+	struct trip trip = {0};
+	int err = took ? trip_open(options, &means, &trip) : -ENOMEM;
+
+	if (!err)
+		err = busy_start(&trip, links - 1, &busy);
+	for (size_t bytes = LEAST; !err && bytes <= trip.most; bytes *= 4) {
+		struct bench_beside_case *c = &beside->cases[beside->count++];
+
+		c->alone = (struct bench_copy_case){.links = links, .bytes = bytes};
+		err = trip_measure(&trip, beside->rounds, took, &c->alone);
+		if (!err)
+			err = busy_measure(busy, &trip, c);
+		progress_step(beside->count, BENCH_COPY_CASES);
+	}
+	err = busy_end(busy, err);
+	err = trip_close(&trip, err);
+	free(took);
+	return err;
+}
+
+static int measure(const struct bench_options *options, void *measured)
+{
+	struct bench_beside *beside = measured;
+	struct glake *ctx = NULL;
+	int err = glk_tool_open(&options->context, &ctx), gpus;
+
+	if (err)
+		return err;
+	gpus = glake_device_count(ctx);
+	beside->rounds = options->rounds ? options->rounds : ROUNDS;
+	err = bench_close(&bench_beside, ctx, 0);
+	if (!err && gpus < 2) {
+		glk_tool_say("bench beside: no other GPU could lend its link");
+		return -ENODEV;
+	}
+	for (int links = 2; links <= gpus && links <= BENCH_COPY_LINKS && !err; links++)
+		err = run(options, links, beside);
+	return err;
+}
+
+static const char *const beside_names[BENCH_COPY_WAYS][3] = {
+	[BENCH_COPY_DOWN] = {"down_gbs", "down_slowed_percent",
+		"down_memory_slowed_percent"},
+	[BENCH_COPY_UP] = {"up_gbs", "up_slowed_percent", "up_memory_slowed_percent"},
+	[BENCH_COPY_BOTH] = {"both_gbs", "both_slowed_percent",
+		"both_memory_slowed_percent"},
+};
+
+/* As glakectl draw takes it. */
+static void add(struct glk_json *json, const void *measured)
+{
+	const struct bench_beside *beside = measured;
+
+	glk_json_key(json, "copy");
+	glk_json_object(json);
+	glk_json_add_uint(json, "rounds", beside->rounds);
+	glk_json_key(json, "cases");
+	glk_json_array(json);
+	for (unsigned i = 0; i < beside->count; i++) {
+		const struct bench_beside_case *c = &beside->cases[i];
+
+		glk_json_object(json);
+		bench_copy_add_case(json, &c->alone);
+		glk_json_key(json, "beside");
+		glk_json_object(json);
+		glk_json_add_figure(json, "memory_gbs", c->memory, 5);
+		for (int way = 0; way < BENCH_COPY_WAYS; way++) {
+			const char *const *name = beside_names[way];
+
+			glk_json_add_figure(json, name[0], c->beside[way].rate, 5);
+			glk_json_add_figure(json, name[1], c->beside[way].slowed, 5);
+			glk_json_add_figure(
+				json, name[2], c->beside[way].memory_slowed, 5);
+		}
+		glk_json_end(json);
+		glk_json_end(json);
+	}
+	glk_json_end(json);
+	glk_json_end(json);
+}
+
+static void print(const void *measured)
+{
+	const struct bench_beside *beside = measured;
+	int links = 0;
+
+	for (unsigned i = 0; i < beside->count; i++) {
+		const struct bench_beside_case *c = &beside->cases[i];
+
+		if (links != c->alone.links)
+			printf("\n  %d links, beside copies within the memory of the GPUs that lend "
+			       "(%.1f GB/s alone): percent\n  by which the copies are slower, and "
+			       "those\n  %-10s %8s %8s %8s %8s %8s %8s\n",
+				c->alone.links, c->memory, "", "down", "memory", "up",
+				"memory", "both", "memory");
+		links = c->alone.links;
+		printf("  %-10s", figure_bytes(c->alone.bytes).text);
+		for (int way = 0; way < BENCH_COPY_WAYS; way++)
+			printf(" %8.1f %8.1f", c->beside[way].slowed,
+				c->beside[way].memory_slowed);
+		printf("\n");
+	}
+}
+
+const struct bench_part bench_beside = {.name = "beside",
+	.size = sizeof(struct bench_beside),
+	.measure = measure,
+	.add = add,
+	.print = print};

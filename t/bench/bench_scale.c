@@ -12,9 +12,11 @@
  * Threads wait for each other at a barrier, which sleeps, and then, to begin at the same
  * moment, at a counter. Time is from the first to begin to the last to end.
  */
-#include "tool/bench.h"
+#include "more.h"
 
 #include "base/atomic.h"
+#include "base/json.h"
+#include "tool/figure.h"
 #include "tool/latency.h"
 #include "tool/progress.h"
 
@@ -293,8 +295,65 @@ static int measure_all(const struct bench_options *options, void *measured)
 	return bench_close(&bench_scale, job.ctx, err);
 }
 
-const struct bench_part bench_scale = {.name = "alloc, threads",
+static void add_scale(struct glk_json *json, const void *measured)
+{
+	const struct bench_scale *scale = measured;
+
+	glk_json_key(json, "scale");
+	glk_json_object(json);
+	glk_json_add_uint(json, "rounds", scale->rounds);
+	glk_json_add_uint(json, "threads", scale->threads);
+	glk_json_add_uint(json, "pairs_a_round", scale->pairs);
+	glk_json_key(json, "modes");
+	glk_json_array(json);
+	for (int i = 0; i < BENCH_SCALES; i++) {
+		glk_json_object(json);
+		glk_json_add_text(json, "name", scale->modes[i].name);
+		glk_json_add_uint(json, "block_bytes", scale->modes[i].block);
+		bench_add_range(json, "pair_ns", scale->modes[i].ns);
+		bench_add_range(json, "pairs_per_s", scale->modes[i].rate);
+		bench_add_range(json, "one_thread_pair_ns", scale->modes[i].one_ns);
+		bench_add_range(json, "one_thread_pairs_per_s", scale->modes[i].one_rate);
+		bench_add_range(json, "ratio", scale->modes[i].ratio);
+		glk_json_add_figure(json, "best_ratio", scale->modes[i].best, 5);
+		bench_add_hits(json, &scale->modes[i].count);
+		glk_json_end(json);
+	}
+	glk_json_end(json);
+	bench_add_range(json, "machine_ratio", scale->machine);
+	glk_json_add_figure(json, "machine_best_ratio", scale->machine_best, 5);
+	glk_json_add_bool(json, "all_hits", scale->all_hits);
+	glk_json_end(json);
+}
+
+static void print_scale(const void *measured)
+{
+	const struct bench_scale *scale = measured;
+
+	printf("%u threads beside one, medians of %u rounds of %zu pairs a thread\n\n",
+		scale->threads, scale->rounds, scale->pairs);
+	printf("  %-12s %8s %11s %8s %11s %8s %7s %7s %9s\n", "", "block", "M pairs/s",
+		"ns", "M/s of one", "ns", "ratio", "best", "misses");
+	for (int i = 0; i < BENCH_SCALES; i++) {
+		const struct bench_hits *count = &scale->modes[i].count;
+
+		printf("  %-12s %8s %11.2f %8.1f %11.2f %8.1f %7.2f %7.2f %9llu\n",
+			scale->modes[i].name, figure_bytes(scale->modes[i].block).text,
+			scale->modes[i].rate.median / 1e6, scale->modes[i].ns.median,
+			scale->modes[i].one_rate.median / 1e6,
+			scale->modes[i].one_ns.median, scale->modes[i].ratio.median,
+			scale->modes[i].best,
+			(unsigned long long)(count->requests - count->hits));
+	}
+	printf("  %-59s %7.2f %7.2f\n", "the machine: a counter of each thread",
+		scale->machine.median, scale->machine_best);
+	if (!scale->all_hits)
+		printf("\n  NOT ALL HITS: bins were empty, or gave blocks back\n");
+	putchar('\n');
+}
+
+const struct bench_part bench_scale = {.name = "scale",
 	.size = sizeof(struct bench_scale),
 	.measure = measure_all,
-	.add = bench_add_scale,
-	.print = bench_print_scale};
+	.add = add_scale,
+	.print = print_scale};

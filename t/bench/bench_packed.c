@@ -4,7 +4,10 @@
  * makes them smaller, how much is left of them, and how fast they come back, as a whole or for a range of each. Every second 4 KiB of them are
  * noise, which does not shrink, and the others are alike.
  */
-#include "tool/bench.h"
+#include "more.h"
+
+#include "base/json.h"
+#include "tool/figure.h"
 #include "tool/latency.h"
 
 #include <glake/copy.h>
@@ -24,6 +27,8 @@
 #define COUNT_SOFT 1
 #define PART	   4096
 #define LOOK_NS	   2000000
+#define ROUNDS	   5
+#define ROUNDS_MAX 64
 #define PATIENCE   (INT64_C(10) * 1000000000) /* without any progress */
 
 struct scene {
@@ -86,8 +91,7 @@ static double speed(const struct scene *s, int64_t since)
 }
 
 struct times {
-	double pack[BENCH_TIER_PACKED_ROUNDS], unpack[BENCH_TIER_PACKED_ROUNDS],
-		loosen[BENCH_TIER_PACKED_ROUNDS];
+	double pack[ROUNDS_MAX], unpack[ROUNDS_MAX], loosen[ROUNDS_MAX];
 };
 
 /* All of a block becomes what it was, for a page of it that comes. */
@@ -111,7 +115,7 @@ static int have_ranges(const struct scene *s, double *ret_speed)
 }
 
 static int turn(const struct scene *s, unsigned round, struct times *times,
-	struct bench_tier_packed *ret)
+	struct bench_packed *ret)
 {
 	struct glake_stats stats;
 	int64_t begin = latency_now();
@@ -146,13 +150,11 @@ static int compare(const struct scene *s, size_t *ret_torn)
 	return err;
 }
 
-static int run(struct scene *s, unsigned rounds, struct bench_tier_packed *ret)
+static int run(struct scene *s, unsigned rounds, struct bench_packed *ret)
 {
 	int err = make(s), failed;
 	struct times times;
 
-	if (rounds > BENCH_TIER_PACKED_ROUNDS)
-		rounds = BENCH_TIER_PACKED_ROUNDS;
 	for (unsigned round = 0; round < rounds && !err; round++)
 		err = turn(s, round, &times, ret);
 	if (!err)
@@ -192,18 +194,84 @@ static int open_context(const struct bench_options *options, struct scene *s)
 	return 0;
 }
 
-int bench_tier_measure_packed(const struct bench_options *options, unsigned rounds,
-	struct bench_tier_packed *ret)
+static int measure(const struct bench_options *options, void *measured)
 {
 	struct scene s = {.pattern = calloc(1, BLOCK), .back = calloc(1, BLOCK)};
 	int err = s.pattern && s.back ? open_context(options, &s) : -ENOMEM;
+	struct bench_packed *packed = measured;
 
-	*ret = (struct bench_tier_packed){.able = err != -EOPNOTSUPP};
+	packed->able = err != -EOPNOTSUPP;
+	packed->rounds = options->rounds ? options->rounds : ROUNDS;
+	if (packed->rounds > ROUNDS_MAX)
+		packed->rounds = ROUNDS_MAX;
 	if (!err) {
 		make_pattern(s.pattern);
-		err = bench_close(&bench_tier, s.ctx, run(&s, rounds, ret));
+		err = bench_close(&bench_packed, s.ctx, run(&s, packed->rounds, packed));
 	}
 	free(s.pattern);
 	free(s.back);
-	return ret->able ? err : 0;
+	return packed->able ? err : 0;
 }
+
+/* The part that is left. */
+static double ratio(const struct bench_packed *p)
+{
+	return p->bytes ? (double)p->held / (double)p->bytes : 0;
+}
+
+static void add_packed(struct glk_json *json, const void *measured)
+{
+	const struct bench_packed *p = measured;
+
+	glk_json_key(json, "packed");
+	if (!p->able) {
+		glk_json_null(json);
+		return;
+	}
+	glk_json_object(json);
+	glk_json_add_uint(json, "bytes", p->bytes);
+	glk_json_add_uint(json, "held_bytes", p->held);
+	glk_json_add_figure(json, "ratio", ratio(p), 5);
+	bench_add_range(json, "compress_gbs", p->pack);
+	bench_add_range(json, "resume_gbs", p->unpack);
+	bench_add_range(json, "range_gbs", p->loosen);
+	glk_json_add_uint(json, "torn", p->torn);
+	glk_json_end(json);
+}
+
+static void print_packed(const void *measured)
+{
+	const struct bench_packed *p = measured;
+
+	if (!p->able) {
+		printf("nothing is compressed: this library has no lz4\n\n");
+		return;
+	}
+	printf("%s, half of it noise, compressed to %.2f, GB/s, %u rounds\n\n  %-17s %8s %8s %8s %8s\n",
+		figure_bytes(p->bytes).text, ratio(p), p->rounds, "", "", "least",
+		"median", "most");
+	printf("  %-17s %8s %8.1f %8.1f %8.1f\n", "compress", "", p->pack.min,
+		p->pack.median, p->pack.max);
+	printf("  %-17s %8s %8.1f %8.1f %8.1f\n", "resume", "", p->unpack.min,
+		p->unpack.median, p->unpack.max);
+	printf("  %-17s %8s %8.1f %8.1f %8.1f\n", "for a range of it", "", p->loosen.min,
+		p->loosen.median, p->loosen.max);
+	if (p->torn)
+		printf("  FAILED: %zu blocks do not hold what was written\n", p->torn);
+	putchar('\n');
+}
+
+static bool finish(const struct bench_options *options, const void *measured)
+{
+	const struct bench_packed *packed = measured;
+
+	(void)options;
+	return !packed->torn;
+}
+
+const struct bench_part bench_packed = {.name = "packed",
+	.size = sizeof(struct bench_packed),
+	.measure = measure,
+	.add = add_packed,
+	.print = print_packed,
+	.finish = finish};
