@@ -18,7 +18,7 @@
 #define PARTS_MAX 16
 
 static const struct bench_part *const parts[] = {
-	&bench_alloc, &bench_stitch, &bench_handover, &bench_tier, &bench_copy};
+	&bench_alloc, &bench_stitch, &bench_tier, &bench_copy};
 
 static const struct option long_options[] = {
 	{"driver", required_argument, NULL, 'd'},
@@ -31,17 +31,16 @@ static const struct option long_options[] = {
 };
 
 static const char help[] =
-	"usage: glakectl bench [OPTION]... [alloc] [stitch] [handover] [tier] [copy]\n"
+	"usage: glakectl bench [OPTION]... [alloc] [stitch] [tier] [copy]\n"
 	"\n"
 	"Measures parts of the library; without a name, the first two.\n"
 	"\n"
-	"  alloc     pairs of allocate and free that the quick bins serve, beside a mutex\n"
-	"  stitch    a large block on pages that lay apart: driver calls, time, contents\n"
-	"  handover  a request for what another stream freed, with its work pending or done\n"
-	"  tier      contents that leave the GPU for the host and come back, and blocks that lie\n"
-	"            there in place, by size\n"
-	"  copy      copies between the host and a GPU, by size and by the number of GPUs whose\n"
-	"            links they may go over\n"
+	"  alloc   pairs of allocate and free that the quick bins serve, beside a mutex\n"
+	"  stitch  a large block on pages that lay apart: driver calls, time, contents\n"
+	"  tier    contents that leave the GPU for the host and come back, and blocks that lie\n"
+	"          there in place, by size\n"
+	"  copy    copies between the host and a GPU, by size and by the number of GPUs whose\n"
+	"          links they may go over\n"
 	"\n"
 	"  -d, --driver auto|soft|cuda  what to run on (auto)\n"
 	"  -c, --conf KEY=VALUE         set a key of glake.conf(5); repeatable\n"

@@ -17,7 +17,6 @@
 #define BENCH_ROUNDS_MAX  10000
 #define BENCH_THREADS_MAX 256
 #define BENCH_CASES	  5
-#define BENCH_HANDOVERS	  6
 #define BENCH_TIERS	  3
 #define BENCH_SIZES_MAX	  (7 << 20)
 #define BENCH_WORST_MOST  1000000
@@ -58,8 +57,7 @@ struct bench_set {
 /* Runs those that are named. The exit status. */
 int bench_run(const struct bench_set *set, int argc, char **argv);
 
-extern const struct bench_part bench_alloc, bench_stitch, bench_handover, bench_tier,
-	bench_copy;
+extern const struct bench_part bench_alloc, bench_stitch, bench_tier, bench_copy;
 
 /* The end of each: a message if it failed, or if blocks were lost. `err`, else 0 or -errno. */
 int bench_close(const struct bench_part *part, struct glake *ctx, int err);
@@ -123,26 +121,6 @@ struct bench_stitch {
 
 void bench_add_stitch(struct glk_json *json, const void *measured);
 void bench_print_stitch(const void *measured);
-
-/* handover: requests that get what another stream freed, with work pending or not. */
-struct bench_handover {
-	unsigned rounds, blocks; /* a round */
-	struct bench_handover_case {
-		const char *policy;
-		size_t block;
-		bool waits; /* one a request should be inserted, else none */
-		size_t requests;
-		double mean;
-		int64_t min, median, p99, max;
-		/* Of the driver, a request. */
-		double calls[GLAKE_CALL_COUNT], driver_ns[GLAKE_CALL_COUNT], driver;
-		bool meant; /* that is what was measured */
-	} cases[BENCH_HANDOVERS];
-	bool meant;
-};
-
-void bench_add_handover(struct glk_json *json, const void *measured);
-void bench_print_handover(const void *measured);
 
 /* tier: contents that leave the GPU and come back. */
 enum bench_tier_step {

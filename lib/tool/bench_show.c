@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* How the figures of the benchmarks of the hot path, stitching and streams are shown. */
+/* How the figures of the benchmarks of the hot path and stitching are shown. */
 #include "tool/bench.h"
 
 #include "base/json.h"
@@ -185,71 +185,5 @@ void bench_print_stitch(const void *measured)
 				: !stitch->stitches
 				? "no block was stitched"
 				: "pages do not hold what was written");
-	putchar('\n');
-}
-
-void bench_add_handover(struct glk_json *json, const void *measured)
-{
-	const struct bench_handover *handover = measured;
-
-	glk_json_key(json, "handover");
-	glk_json_object(json);
-	glk_json_add_uint(json, "rounds", handover->rounds);
-	glk_json_add_uint(json, "requests_a_round", handover->blocks);
-	glk_json_key(json, "cases");
-	glk_json_array(json);
-	for (int i = 0; i < BENCH_HANDOVERS; i++) {
-		const struct bench_handover_case *c = &handover->cases[i];
-
-		glk_json_object(json);
-		glk_json_add_text(json, "policy", c->policy);
-		glk_json_add_uint(json, "block_bytes", c->block);
-		glk_json_add_uint(json, "requests", c->requests);
-		glk_json_key(json, "ns");
-		glk_json_object(json);
-		glk_json_add_figure(json, "mean", c->mean, 5);
-		glk_json_add_figure(json, "min", (double)c->min, 9);
-		glk_json_add_figure(json, "median", (double)c->median, 9);
-		glk_json_add_figure(json, "p99", (double)c->p99, 9);
-		glk_json_add_figure(json, "max", (double)c->max, 9);
-		glk_json_end(json);
-		glk_json_key(json, "driver_calls_a_request");
-		glk_json_object(json);
-		for (int k = 0; k < GLAKE_CALL_COUNT; k++)
-			glk_json_add_figure(json, glake_call_name(k), c->calls[k], 5);
-		glk_json_end(json);
-		glk_json_key(json, "driver_ns_a_request");
-		glk_json_object(json);
-		for (int k = 0; k < GLAKE_CALL_COUNT; k++)
-			glk_json_add_figure(json, glake_call_name(k), c->driver_ns[k], 5);
-		glk_json_end(json);
-		glk_json_add_bool(json, "as_meant", c->meant);
-		glk_json_end(json);
-	}
-	glk_json_end(json);
-	glk_json_add_bool(json, "as_meant", handover->meant);
-	glk_json_end(json);
-}
-
-void bench_print_handover(const void *measured)
-{
-	const struct bench_handover *handover = measured;
-
-	printf("a block that another stream freed, ns a request, %u rounds of %u\n\n",
-		handover->rounds, handover->blocks);
-	printf("  %-6s %8s %8s %8s %8s %8s %8s   %s\n", "", "block", "mean", "min",
-		"median", "99 %", "max", "driver calls, and ns of each request in them");
-	for (int i = 0; i < BENCH_HANDOVERS; i++) {
-		const struct bench_handover_case *c = &handover->cases[i];
-
-		printf("  %-6s %8s %8.0f %8lld %8lld %8lld %8lld  ", c->policy,
-			figure_bytes(c->block).text, c->mean, (long long)c->min,
-			(long long)c->median, (long long)c->p99, (long long)c->max);
-		for (int k = 0; k < GLAKE_CALL_COUNT; k++)
-			if (c->calls[k] > 0)
-				printf(" %.2f %s %.0f", c->calls[k], glake_call_name(k),
-					c->driver_ns[k]);
-		printf("%s\n", c->meant ? "" : "  NOT AS MEANT");
-	}
 	putchar('\n');
 }

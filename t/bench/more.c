@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * bench-more: what glakectl bench leaves to those who change the library. Sizes that never repeat,
- * pinned memory of the host, KV caches, the longest calls, threads side by side, compression, and what
- * lent links cost those who lend.
+ * pinned memory of the host, KV caches, the longest calls, threads side by side, compression, what
+ * lent links cost those who lend, and requests for what another stream freed.
  */
 #include "more.h"
 
 #include <getopt.h>
 
 static const struct bench_part *const parts[] = {&bench_sizes, &bench_host, &bench_kv,
-	&bench_worst, &bench_scale, &bench_packed, &bench_beside};
+	&bench_worst, &bench_scale, &bench_packed, &bench_beside, &bench_handover};
 
 static const struct option options[] = {
 	{"driver", required_argument, NULL, 'd'},
@@ -27,7 +27,7 @@ static const struct option options[] = {
 
 static const char help[] =
 	"usage: bench-more [OPTION]... [sizes] [host] [kv] [worst] [scale]\n"
-	"                  [packed] [beside]\n"
+	"                  [packed] [beside] [handover]\n"
 	"\n"
 	"  sizes  millions of sizes that never repeat: what the library keeps stays bounded\n"
 	"  host   pinned memory of the host: touched and locked at once, beside the driver's\n"
@@ -38,6 +38,8 @@ static const char help[] =
 	"  scale  pairs of allocate and free by several threads at once, on a stream each and all\n"
 	"         on one, beside one thread alone; and what the machine itself gains by threads\n"
 	"  packed contents that are compressed while they are away, half of them noise\n"
+	"  handover\n"
+	"         a request for what another stream freed, with its work pending or done\n"
 	"  beside copies over lent links while each GPU that lends copies within its memory, as a\n"
 	"         kernel that is bound by memory would: by how many percent both are slower\n"
 	"\n"

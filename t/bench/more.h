@@ -7,12 +7,13 @@
 #include "tool/bench_copy.h"
 #include "worst.h"
 
+#define BENCH_HANDOVERS	  6
 #define BENCH_SCALES	  4
 #define BENCH_SIZES_STEPS 8
 #define BENCH_WORST_ROWS  112
 
 extern const struct bench_part bench_sizes, bench_kv, bench_host, bench_worst,
-	bench_scale, bench_packed, bench_beside;
+	bench_scale, bench_packed, bench_beside, bench_handover;
 
 /* kv: what a KV cache costs, by the order of its lanes. */
 #define BENCH_KV_ROWS 8
@@ -72,6 +73,23 @@ struct bench_scale {
 		machine; /* the same ratio for a counter in place of the library */
 	double machine_best;
 	bool all_hits;
+};
+
+/* handover: requests that get what another stream freed, with work pending or not. */
+struct bench_handover {
+	unsigned rounds, blocks; /* a round */
+	struct bench_handover_case {
+		const char *policy;
+		size_t block;
+		bool waits; /* one a request should be inserted, else none */
+		size_t requests;
+		double mean;
+		int64_t min, median, p99, max;
+		/* Of the driver, a request. */
+		double calls[GLAKE_CALL_COUNT], driver_ns[GLAKE_CALL_COUNT], driver;
+		bool meant; /* that is what was measured */
+	} cases[BENCH_HANDOVERS];
+	bool meant;
 };
 
 /* packed: contents that are compressed while they are away, GB/s; of so many bytes how many. */

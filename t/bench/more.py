@@ -176,6 +176,33 @@ def beside():
     has(run.stderr.decode(), "no other GPU", "which is said")
 
 
+def handover():
+    run = more("-d", "soft", "-r", "2", "-j", "handover")
+    equal(run.returncode, 0, "memory from stream to stream")
+    result = json.loads(run.stdout)["handover"]
+    cases = {(c["policy"], c["block_bytes"]): c for c in result["cases"]}
+    equal(list(cases), [(p, m * MIB) for m in (8, 64)
+                        for p in ("wait", "noted", "done")], "cases")
+    for (policy, block), case in cases.items():
+        what, calls = f"{policy}, {block}", case["driver_calls_a_request"]
+        ns = case["ns"]
+        ok(0 < ns["min"] <= ns["median"] <= ns["p99"] <= ns["max"], f"{what}: in order", ns)
+        note(f"{what}: {ns['median']} ns")
+        equal(case["requests"], 2 * result["requests_a_round"], f"{what}: all timed")
+        ok(case["as_meant"], f"{what}: what is meant is measured", calls)
+        equal(calls["stream_wait"], float(policy == "wait"), f"{what}: waits")
+        equal(calls["sync"], 0, f"{what}: nothing waits for the GPU")
+        equal(sum(calls[c] for c in ("create", "map", "unmap", "release")), 0,
+              f"{what}: nothing is mapped")
+    ok(result["as_meant"], "all together")
+    run = more("-d", "soft", "-q", "-r", "1", "handover")
+    has(run.stdout.decode(), "noted", "a report for people")
+    run = more("-d", "soft", "-q", "-r", "1", "-c",
+               "stream.internal_dependencies=no", "handover")
+    equal(run.returncode, 1, "without stream waits it measures something else")
+    has(run.stdout.decode(), "NOT AS MEANT", "which it says")
+
+
 def policy():
     trace = os.path.join(DATA, "opt13_N.csv.xz")
     run = frontier("-r", "1", "-j", trace)
@@ -214,6 +241,7 @@ def main():
     scale()
     packed()
     beside()
+    handover()
     policy()
     done()
 
