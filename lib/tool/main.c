@@ -45,7 +45,7 @@ static const struct command {
 	{"export", NULL, "glake.export",
 		"serve the figures of all of them to Prometheus"},
 	{"conf", glk_tool_conf, "", "check the configuration, show the values that hold"},
-	{"engine", NULL, "bench", NULL}, /* for a module: see simulate.c */
+	{"engine", NULL, "engine", NULL}, /* for a module: see lib/kv/engine_main.c */
 };
 
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))

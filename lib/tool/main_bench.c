@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The part of glakectl that measures, and has the engine that glakectl kv simulate starts. */
+/* The part of glakectl that measures. */
 #include "tool/tool.h"
 
 int main(int argc, char **argv)
 {
 	static const struct glk_tool_command commands[] = {
 		{"bench", glk_tool_bench},
-		{"engine", glk_tool_engine},
 		{0},
 	};
 

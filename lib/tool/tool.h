@@ -27,7 +27,6 @@ int glk_tool_bench(int argc, char **argv);
 int glk_tool_conf(int argc, char **argv);
 int glk_tool_doctor(int argc, char **argv);
 int glk_tool_info(int argc, char **argv);
-int glk_tool_engine(int argc, char **argv);
 int glk_tool_replay(int argc, char **argv);
 int glk_tool_run(int argc, char **argv);
 int glk_tool_trace(int argc, char **argv);

@@ -26,11 +26,11 @@ RULES = [
         ("lib/driver/", "lib/soft/", "lib/front/", "lib/tool/bench_cuda.", "lib/tool/feature."),
     ),
     ("abort and exit", r"\b(?:abort|_?exit|raise|longjmp)\s*\(", ("lib/tool/", "lib/driver/probe_main.c")),
-    ("printing", PRINTS, ("lib/tool/", "lib/man/", "lib/share/broker_main.c")),
+    ("printing", PRINTS, ("lib/tool/", "lib/man/", "lib/share/broker_main.c", "lib/kv/engine_main.c")),
     (
         "malloc",
         r"\b(?:malloc|calloc|realloc|aligned_alloc|posix_memalign|strdup|strndup|asprintf)\s*\(",
-        ("lib/tool/",),
+        ("lib/tool/", "lib/kv/engine_main.c"),
     ),
     ("an unsafe environment", r"\bgetenv\s*\(", ("lib/tool/",)),
 ]

@@ -3,7 +3,7 @@
 glakectl kv simulate: requests, hardware and a model by options, policies side by side. What a model takes follows from its
 sizes and the hardware's data sheet: a prompt by arithmetic at half of the peak, a step by reading weights and caches at three
 quarters of the memory's rate. Measured figures go in by --prompt-cost and --step-cost. The engine is one of C
-(lib/tool/simulate.c), which is given a scene and requests as they lie in memory, and gives them back with what came of them.
+(lib/kv/engine_main.c), which is given a scene and requests as they lie in memory, and gives them back with what came of them.
 """
 
 import bisect
@@ -79,7 +79,7 @@ TRACES = {
 }
 
 
-# As lib/tool/simulate.c has them.
+# As lib/kv/engine_main.c has them.
 
 class Request(ctypes.Structure):
     _fields_ = [*many(ctypes.c_uint32, "prompt output expected got away none"),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The engine of glakectl kv simulate (lib/python/glake/simulate.py): a serving engine that is not there, with the planner
+ * A program: the engine of glakectl kv simulate (lib/python/glake/simulate.py), a serving engine that is not there, with the planner
  * that is (glake/planner.h). One thing is computed at a time, the link carries one copy at a time each way. A prompt goes
  * layer by layer; where layers leave, the next one is begun when there is memory for it. Time is a number that goes from
  * event to event: a request comes, a layer of a prompt is done, a step, a copy over the link. So a run is the same each
@@ -9,17 +9,17 @@
  * Standard input has a scene and its requests in the order in which they come, standard output what was found and the
  * requests with what came of them. The module has the structures too.
  */
-#include "tool/tool.h"
+#include <glake/error.h>
+#include <glake/planner.h>
 
 #include <errno.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#include <glake/planner.h>
 
 #define REQUESTS_MAX 10000000
 
@@ -105,8 +105,12 @@ static double cpu_us(void)
 
 static int must(int err, const char *what)
 {
-	if (err)
-		glk_tool_say_error(what, err);
+	struct glake_error record = {.sz = sizeof(record)};
+
+	if (err && !glake_last_error(&record) && record.err == err && record.text[0])
+		fprintf(stderr, "glakectl: %s: %s\n", what, record.text);
+	else if (err)
+		fprintf(stderr, "glakectl: %s: %s\n", what, strerror(-err));
 	return err;
 }
 
@@ -334,7 +338,8 @@ static int go(struct engine *e)
 		for (int way = 0; way < WAYS; way++)
 			at = e->link[way].ends < at ? e->link[way].ends : at;
 		if (at == NEVER) {
-			glk_tool_say("the planner stands still with %zu requests",
+			fprintf(stderr,
+				"glakectl: the planner stands still with %zu requests\n",
 				(size_t)e->scene->count - e->ended);
 			return -EIO;
 		}
@@ -386,7 +391,7 @@ static int run(const struct scene *scene, struct request *request, struct result
 	return err;
 }
 
-int glk_tool_engine(int argc, char **argv)
+int main(int argc, char **argv)
 {
 	struct result *result = calloc(1, sizeof(*result));
 	struct request *request = NULL;
@@ -401,7 +406,7 @@ int glk_tool_engine(int argc, char **argv)
 	}
 	if (!result || !request ||
 		fread(request, sizeof(*request), count, stdin) != count) {
-		glk_tool_say("engine: glakectl kv simulate runs it");
+		fputs("glakectl: engine: glakectl kv simulate runs it\n", stderr);
 		count = 0;
 	} else if (run(&scene, request, result)) {
 		count = 0;
@@ -411,5 +416,5 @@ int glk_tool_engine(int argc, char **argv)
 	}
 	free(request);
 	free(result);
-	return count ? GLK_TOOL_OK : GLK_TOOL_FAILED;
+	return fflush(stdout) || !count;
 }
