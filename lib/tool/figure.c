@@ -12,30 +12,18 @@ static int decimals(double value)
 	return value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
 }
 
-const char *figure_unit(uint64_t bytes, double *ret_size)
+struct figure figure_bytes(uint64_t bytes)
 {
 	static const char *const units[] = {
 		"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-	double size = 1;
+	double value = (double)bytes;
+	struct figure figure;
 	unsigned unit = 0;
 
-	while ((double)bytes / size >= 1023.5 && unit < 6) {
-		size *= 1024;
-		unit++;
-	}
-	*ret_size = size;
-	return units[unit];
-}
-
-struct figure figure_bytes(uint64_t bytes)
-{
-	struct figure figure;
-	double size;
-	const char *unit = figure_unit(bytes, &size);
-	double value = (double)bytes / size;
-
-	snprintf(figure.text, sizeof(figure.text), "%.*f %s",
-		size > 1 ? decimals(value) : 0, value, unit);
+	for (; value >= 1023.5 && unit < 6; unit++)
+		value /= 1024;
+	snprintf(figure.text, sizeof(figure.text), "%.*f %s", unit ? decimals(value) : 0,
+		value, units[unit]);
 	return figure;
 }
 
@@ -76,19 +64,4 @@ struct figure figure_count(double value)
 	}
 	figure.text[at] = '\0';
 	return figure;
-}
-
-double figure_round_up(double value)
-{
-	double power = 1;
-
-	while (power * 10 <= value)
-		power *= 10;
-	while (power > value)
-		power /= 10;
-	if (value <= power)
-		return power;
-	if (value <= 2 * power)
-		return 2 * power;
-	return value <= 5 * power ? 5 * power : 10 * power;
 }

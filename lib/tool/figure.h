@@ -19,10 +19,4 @@ struct figure figure_ns(double ns);	    /* "284 ns", "1.23 ms", "31.2 s" */
 /* Whole numbers with their thousands apart, "29 646"; others with what %g gives. */
 struct figure figure_count(double value);
 
-/* The largest unit in which a size is 1 or more: its name and bytes. */
-const char *figure_unit(uint64_t bytes, double *ret_size);
-
-/* The next of 1, 2, 5, 10, 20 ... at or above a value above 0: distances of ticks. */
-double figure_round_up(double value);
-
 #endif

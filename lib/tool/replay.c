@@ -12,8 +12,6 @@
 
 #include <errno.h>
 #include <getopt.h>
-#include <langinfo.h>
-#include <locale.h>
 #include <string.h>
 
 #define COMMAND "replay"
@@ -121,12 +119,6 @@ static int take_option(int c, struct replay_options *options)
 	}
 }
 
-static bool terminal_is_utf8(void)
-{
-	setlocale(LC_CTYPE, "");
-	return !strcmp(nl_langinfo(CODESET), "UTF-8");
-}
-
 static int show(const struct replay_result *result, struct glk_json *json)
 {
 	if (result->options->context.json) {
@@ -136,7 +128,6 @@ static int show(const struct replay_result *result, struct glk_json *json)
 		}
 	} else {
 		replay_print_report(result, stdout);
-		replay_print_chart(result, terminal_is_utf8(), stdout);
 	}
 	if (!result->ok)
 		glk_tool_say("%s: %s", result->trace->name, result->failure);

@@ -133,7 +133,6 @@ int replay_print_json(const struct replay_result *result, struct glk_json *json)
 /* The member "contents": what the trace is made of, and its timeline. 0 or -ENOMEM. */
 int replay_add_contents(struct glk_json *json, const struct replay_result *result);
 void replay_print_report(const struct replay_result *result, FILE *file);
-void replay_print_chart(const struct replay_result *result, bool utf8, FILE *file);
 int replay_write_timeline(const struct replay_result *result, const char *path);
 
 #endif

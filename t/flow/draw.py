@@ -81,6 +81,21 @@ def check_apart(folder):
     ok({"200000", f"{1 << 60:x}"} <= set(texts(path)), "have a row each", texts(path))
 
 
+def check_chart():
+    """In a terminal: a job that holds twice what is live in its second half."""
+    found = {"contents": {"timeline": {"unit": "us", "end": 2000000, "at": [0, 500000, 1000000],
+                                       "live": [7 << 30, 14 << 30, 7 << 30], "reserved": [7 << 30, 14 << 30, 14 << 30]}}}
+    for locale, live, reserved, side in (("C.UTF-8", "█", "░", "│"), ("C", "#", ":", "|")):
+        run = tool("draw", "-", stdin=json.dumps(found).encode(), env={"LC_ALL": locale})
+        rows = run.stdout.decode().splitlines()
+        equal((run.returncode, run.stderr, len(rows)), (0, b"", 18), f"{locale}: a chart in characters")
+        equal([rows[0].strip(), rows[1].split(side)[0].strip(), rows[8].split(side)[0].strip()], ["GiB", "14", "7"], "its axis")
+        equal(rows[1].split(side)[1].rstrip(), " " * 17 + 17 * live + 34 * reserved, "what was live, and what was held")
+        equal(rows[14].split(side)[1], 68 * live, "down to the ground")
+        has(rows[16], "2.00 s", "over the time of the job")
+    equal(warm("draw", "-", stdin=b'{"gpus": []}').returncode, 2, "other reports want a file to draw into")
+
+
 def check_copies(folder):
     """What bench copy measured, and bench-more with memory that is busy."""
     path = os.path.join(folder, "copy.svg")
@@ -121,6 +136,7 @@ def check_refused(folder):
 
 def main():
     start()
+    check_chart()
     if not has_matplotlib():
         skip("pictures", "python3 has no matplotlib, of Debian's package python3-matplotlib")
         done()

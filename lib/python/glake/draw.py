@@ -5,15 +5,16 @@ import json
 import os
 import sys
 
-from . import curves, maps, pictures, tool
+from . import chart, curves, maps, pictures, tool
 
 HELP = """\
-usage: glakectl draw FILE.json -o PICTURE
+usage: glakectl draw FILE.json [-o PICTURE]
 
 Draws what a command has reported with --json: replay --contents, live and reserved
 memory over time; map, the address space; bench copy, GB/s by size; kv simulate,
 latencies and memory by policy. FILE may be - for standard input. It needs matplotlib,
-which makes SVG, PNG and PDF.
+which makes SVG, PNG and PDF. Without -o the memory over time of replay --contents is
+shown in characters, for which nothing is needed.
 
   -o, --output FILE           the picture, its kind by its name: .svg, .png or .pdf
   -b, --by state|stream|size  of a map: what colours stand for (state)
@@ -50,8 +51,8 @@ def run(words):
     given, rest = tool.options("draw", HELP, words)
     path = given.get("output", [None])[-1]
     kind = os.path.splitext(path or "")[1][1:].lower()
-    if kind not in ("svg", "png", "pdf"):
-        raise tool.usage("draw", "where to draw is missing: -o FILE.svg, .png or .pdf")
+    if path and kind not in ("svg", "png", "pdf"):
+        raise tool.usage("draw", "-o takes a FILE.svg, .png or .pdf")
     by = given.get("by", ["state"])[-1]
     if by not in ("state", "stream", "size"):
         raise tool.usage("draw", f"--by is state, stream or size, not '{by}'")
@@ -65,13 +66,18 @@ def run(words):
     make = next((make for key, make in KINDS.items() if isinstance(found, dict) and key in found), None)
     if not make:
         raise tool.Failure(f"glakectl: {rest[0]}: nothing in it can be drawn; see glakectl draw --help")
-    with tool.output(path) as write:
-        try:
-            pictures.save(make(found, by), "picture", write, kind)
-        except (OSError, tool.Failure):
-            raise
-        except Exception as error:  # whatever it has or lacks
-            raise tool.Failure(f"glakectl: {rest[0]}: it is not whole: {type(error).__name__}: {error}") from error
+    try:
+        if path:
+            with tool.output(path) as write:
+                pictures.save(make(found, by), "picture", write, kind)
+        elif "contents" in found:
+            print("\n".join(chart.text(found["contents"]["timeline"])))
+        else:
+            raise tool.usage("draw", "where to draw is missing: -o FILE.svg, .png or .pdf")
+    except (OSError, tool.Failure):
+        raise
+    except Exception as error:  # whatever it has or lacks
+        raise tool.Failure(f"glakectl: {rest[0]}: it is not whole: {type(error).__name__}: {error}") from error
     return 0
 
 

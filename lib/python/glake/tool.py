@@ -56,6 +56,7 @@ def options(command, text, words, fewest=1, most=1):
     except getopt.GetoptError as error:
         name = ("-" if len(error.opt) == 1 else "--") + error.opt
         near = difflib.get_close_matches(error.opt, [name for _, name, _ in rows], 1)
+        name = next((word for word in words if word.startswith(name + "=")), name)
         raise usage(command, f"option '{name}' needs an argument" if "requires" in error.msg
                     else f"unknown option '{name}'" + "".join(f", is it --{one}" for one in near)) from None
     given = {}
