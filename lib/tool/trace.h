@@ -9,10 +9,20 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include <glake/trace.h>
 
 #define TRACE_MESSAGE_MAX 512
+
+/* Who packs: xz, gzip or zstd. By the first bytes of an archive; NULL: it is none. */
+#define TRACE_MAGIC_MAX 6
+struct trace_packer;
+const struct trace_packer *trace_packer_by_magic(const char *bytes, size_t size);
+const char *trace_packer_name(const struct trace_packer *packer);
+/* Starts its program with an option, and these in place of its standard files. 0 or -errno. */
+int trace_packer_start(const struct trace_packer *packer, const char *option, int in,
+	int out, int said, pid_t *ret_pid);
 
 /* Bytes of a file, unpacked on the way: plain, xz, gzip or zstd, told by the first bytes. */
 struct trace_source;

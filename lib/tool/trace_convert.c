@@ -272,7 +272,8 @@ int trace_tool_convert(const struct trace_tool_options *options)
 		err = closed;
 		glk_tool_say("%s: %s",
 			options->output ? options->output : "standard output",
-			strerror(-err));
+			err == -ENOPKG ? "the program that packs it cannot be run"
+				       : strerror(-err));
 	}
 	if (!err && options->json)
 		print_json(job);

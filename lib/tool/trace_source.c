@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The bytes of a trace. Traces are kept packed, and a file's name says little about what is
- * inside, so its first bytes decide: xz, gzip, zstd, or plain text. Archives may consist of
- * several, one behind the other, as appending to a log makes them.
+ * inside, so its first bytes decide: xz, gzip, zstd, or plain text. The program of that name
+ * unpacks it, which also knows archives of several, one behind the other, as appending to a log
+ * makes them.
  *
  * An archive that ends before its own end mark, or whose checksum is wrong, is an error that
  * comes after all the bytes that could be unpacked: the caller decides whether what came
@@ -10,208 +11,99 @@
  */
 #include "tool/trace.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <lzma.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
-#include <zlib.h>
-#include <zstd.h>
 
 #define INPUT_SIZE ((size_t)64 << 10)
-#define MAGIC_MAX  6
-
-/* More than any level of the three packers asks for. */
-#define UNPACK_MEMORY ((uint64_t)256 << 20)
 
 struct trace_source {
-	const struct unpacker *unpacker;
-	int fd;
-	int broken;	   /* -errno, told once the bytes before it have been */
-	bool eof;	   /* of the file */
-	bool between;	   /* at a place where an archive may end */
+	int fd;	    /* of the file, or of what comes from the program */
+	int broken; /* -errno, told once the bytes before it have been */
+	const struct trace_packer *packer; /* NULL: it is plain */
+	pid_t pid;	   /* of the program; 0: it has ended, or there is none */
+	int said;	   /* its standard error */
 	size_t at, filled; /* unread input is [at, filled) */
-	unsigned char input[INPUT_SIZE];
-	lzma_stream lzma;
-	z_stream zlib;
-	ZSTD_DStream *zstd;
+	char input[INPUT_SIZE];
 };
 
-/*
- * Unpacks from the input into `out`; says how many bytes came. It may say 0 while there is
- * more to come. -EBADMSG: the archive is broken; -ENOMEM.
- */
-struct unpacker {
-	const char *name;
-	unsigned char magic[MAGIC_MAX];
-	size_t magic_size;
-	int (*open)(struct trace_source *source);
-	int (*unpack)(struct trace_source *source, char *out, size_t capacity,
-		size_t *ret_size);
-	void (*close)(struct trace_source *source);
-};
-
-static int refill(struct trace_source *source)
+static ssize_t read_some(int fd, char *buffer, size_t size)
 {
 	ssize_t got;
 
-	if (source->at < source->filled || source->eof)
-		return 0;
 	do
-		got = read(source->fd, source->input, INPUT_SIZE);
+		got = read(fd, buffer, size);
 	while (got < 0 && errno == EINTR);
-	if (got < 0)
-		return -errno;
-	source->at = 0;
-	source->filled = (size_t)got;
-	source->eof = !got;
-	return 0;
-}
-
-static int plain_unpack(
-	struct trace_source *source, char *out, size_t capacity, size_t *ret_size)
-{
-	size_t size = source->filled - source->at;
-
-	if (size > capacity)
-		size = capacity;
-	memcpy(out, source->input + source->at, size);
-	source->at += size;
-	source->between = true;
-	*ret_size = size;
-	return 0;
-}
-
-static int xz_open(struct trace_source *source)
-{
-	source->lzma = (lzma_stream)LZMA_STREAM_INIT;
-	return lzma_stream_decoder(&source->lzma, UNPACK_MEMORY, LZMA_CONCATENATED)
-		? -ENOMEM
-		: 0;
-}
-
-static int xz_unpack(
-	struct trace_source *source, char *out, size_t capacity, size_t *ret_size)
-{
-	lzma_ret ret;
-
-	source->lzma.next_in = source->input + source->at;
-	source->lzma.avail_in = source->filled - source->at;
-	source->lzma.next_out = (unsigned char *)out;
-	source->lzma.avail_out = capacity;
-	/* With concatenation only the end of the file tells where the last stream ends. */
-	ret = lzma_code(&source->lzma, source->eof ? LZMA_FINISH : LZMA_RUN);
-	source->at = source->filled - source->lzma.avail_in;
-	source->between = ret == LZMA_STREAM_END;
-	*ret_size = capacity - source->lzma.avail_out;
-	if (ret == LZMA_OK || ret == LZMA_STREAM_END || ret == LZMA_BUF_ERROR)
-		return 0;
-	return ret == LZMA_MEM_ERROR || ret == LZMA_MEMLIMIT_ERROR ? -ENOMEM : -EBADMSG;
-}
-
-static void xz_close(struct trace_source *source)
-{
-	lzma_end(&source->lzma);
-}
-
-static int gzip_open(struct trace_source *source)
-{
-	/* 15: the largest window; 16: a gzip header. */
-	return inflateInit2(&source->zlib, 15 + 16) == Z_OK ? 0 : -ENOMEM;
-}
-
-static int gzip_unpack(
-	struct trace_source *source, char *out, size_t capacity, size_t *ret_size)
-{
-	int ret;
-
-	if (source->between && source->at < source->filled) {
-		inflateReset(&source->zlib);
-		source->between = false;
-	}
-	source->zlib.next_in = source->input + source->at;
-	source->zlib.avail_in = (unsigned)(source->filled - source->at);
-	source->zlib.next_out = (unsigned char *)out;
-	source->zlib.avail_out = (unsigned)capacity;
-	ret = source->between ? Z_OK : inflate(&source->zlib, Z_NO_FLUSH);
-	source->at = source->filled - source->zlib.avail_in;
-	*ret_size = capacity - source->zlib.avail_out;
-	if (ret == Z_STREAM_END)
-		source->between = true;
-	if (ret == Z_OK || ret == Z_STREAM_END || ret == Z_BUF_ERROR)
-		return 0;
-	return ret == Z_MEM_ERROR ? -ENOMEM : -EBADMSG;
-}
-
-static void gzip_close(struct trace_source *source)
-{
-	inflateEnd(&source->zlib);
-}
-
-static int zstd_open(struct trace_source *source)
-{
-	source->zstd = ZSTD_createDStream();
-	return source->zstd ? 0 : -ENOMEM;
-}
-
-static int zstd_unpack(
-	struct trace_source *source, char *out, size_t capacity, size_t *ret_size)
-{
-	ZSTD_inBuffer in = {source->input, source->filled, source->at};
-	ZSTD_outBuffer to = {out, capacity, 0};
-	size_t ret;
-
-	*ret_size = 0;
-	if (source->between && in.pos == in.size)
-		return 0;
-	ret = ZSTD_decompressStream(source->zstd, &to, &in);
-	source->at = in.pos;
-	source->between = !ret;
-	*ret_size = to.pos;
-	return ZSTD_isError(ret) ? -EBADMSG : 0;
-}
-
-static void zstd_close(struct trace_source *source)
-{
-	ZSTD_freeDStream(source->zstd);
-}
-
-static const struct unpacker unpackers[] = {
-	{"xz", {0xfd, '7', 'z', 'X', 'Z', 0}, 6, xz_open, xz_unpack, xz_close},
-	{"gzip", {0x1f, 0x8b}, 2, gzip_open, gzip_unpack, gzip_close},
-	{"zstd", {0x28, 0xb5, 0x2f, 0xfd}, 4, zstd_open, zstd_unpack, zstd_close},
-	/* Text; last, it takes what no other knows. */
-	{"plain", {0}, 0, NULL, plain_unpack, NULL},
-};
-
-static const struct unpacker *recognise(const struct trace_source *source)
-{
-	const struct unpacker *unpacker = unpackers;
-
-	while (source->filled < unpacker->magic_size ||
-		memcmp(source->input, unpacker->magic, unpacker->magic_size))
-		unpacker++;
-	return unpacker;
+	return got < 0 ? -errno : got;
 }
 
 /* The first bytes, also from a pipe that gives one at a time. */
 static int fill_magic(struct trace_source *source)
 {
-	while (source->filled < MAGIC_MAX) {
-		ssize_t got = read(source->fd, source->input + source->filled,
-			INPUT_SIZE - source->filled);
+	ssize_t got = 1;
 
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got < 0)
-			return -errno;
-		if (!got)
-			break;
-		source->filled += (size_t)got;
+	while (source->filled < TRACE_MAGIC_MAX && got > 0) {
+		got = read_some(source->fd, source->input + source->filled,
+			INPUT_SIZE - source->filled);
+		source->filled += got > 0 ? (size_t)got : 0;
 	}
+	return got < 0 ? (int)got : 0;
+}
+
+static void close_file(int fd)
+{
+	if (fd != STDIN_FILENO)
+		close(fd);
+}
+
+/* A file that the program can read from the beginning of the archive: what comes from a pipe is put into one first. */
+static int rewind_file(struct trace_source *source, char *message, size_t size)
+{
+	int spool, err;
+
+	if (lseek(source->fd, -(off_t)source->filled, SEEK_CUR) >= 0)
+		return 0;
+	err = trace_spool(source, "", 0, message, size, &spool);
+	if (err)
+		return err;
+	close_file(source->fd);
+	source->fd = spool;
+	return lseek(spool, 0, SEEK_SET) ? -errno : 0;
+}
+
+/* From here on the bytes are those that the program unpacks. */
+static int start_program(struct trace_source *source, const struct trace_packer *packer,
+	char *message, size_t size)
+{
+	int out[2], err = rewind_file(source, message, size);
+
+	if (err)
+		return err;
+	source->said = memfd_create("glakectl", MFD_CLOEXEC);
+	if (source->said < 0)
+		return -errno;
+	if (pipe2(out, O_CLOEXEC))
+		return -errno;
+	err = trace_packer_start(
+		packer, "-qdc", source->fd, out[1], source->said, &source->pid);
+	close(out[1]);
+	if (err) {
+		close(out[0]);
+		snprintf(message, size, "it is packed by %s, which cannot be run: %s",
+			trace_packer_name(packer), strerror(-err));
+		return err;
+	}
+	close_file(source->fd);
+	source->fd = out[0];
+	source->packer = packer;
+	source->at = source->filled = 0;
 	return 0;
 }
 
@@ -219,38 +111,56 @@ int trace_source_open(
 	const char *path, char *message, size_t size, struct trace_source **ret)
 {
 	struct trace_source *source = calloc(1, sizeof(*source));
+	const struct trace_packer *packer;
 	int err = -ENOMEM;
 
+	*message = '\0';
 	if (!source)
 		goto fail;
+	source->said = -1;
 	source->fd = strcmp(path, "-") ? open(path, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
-	if (source->fd < 0) {
-		err = -errno;
-		goto fail_free;
-	}
-	err = fill_magic(source);
+	err = source->fd < 0 ? -errno : fill_magic(source);
 	if (err)
-		goto fail_close;
-	source->unpacker = recognise(source);
-	err = source->unpacker->open ? source->unpacker->open(source) : 0;
+		goto fail;
+	packer = trace_packer_by_magic(source->input, source->filled);
+	err = packer ? start_program(source, packer, message, size) : 0;
 	if (err)
-		goto fail_close;
+		goto fail;
 	*ret = source;
 	return 0;
 
-fail_close:
-	if (source->fd != STDIN_FILENO)
-		close(source->fd);
-fail_free:
-	free(source);
 fail:
-	snprintf(message, size, "%s", strerror(-err));
+	if (!*message)
+		snprintf(message, size, "%s", strerror(-err));
+	if (source && source->fd < 0)
+		source->fd = STDIN_FILENO;
+	trace_source_close(source);
 	return err;
+}
+
+/* 0, or what is wrong with the archive, by what its program says. */
+static int end_program(struct trace_source *source)
+{
+	char text[512];
+	ssize_t length;
+	int status = 0;
+
+	while (source->pid && waitpid(source->pid, &status, 0) < 0 && errno == EINTR)
+		;
+	source->pid = 0;
+	if (!status)
+		return 0;
+	length = pread(source->said, text, sizeof(text) - 1, 0);
+	text[length < 0 ? 0 : length] = '\0';
+	for (char *c = text; *c; c++)
+		*c = (char)tolower((unsigned char)*c);
+	return strstr(text, "unexpected end") || strstr(text, "premature") ? -ENODATA
+									   : -EBADMSG;
 }
 
 static void explain(const struct trace_source *source, char *message, size_t size)
 {
-	const char *name = source->unpacker->name;
+	const char *name = source->packer ? trace_packer_name(source->packer) : "";
 
 	if (source->broken == -EBADMSG)
 		snprintf(message, size, "the %s archive is broken", name);
@@ -263,23 +173,22 @@ static void explain(const struct trace_source *source, char *message, size_t siz
 int trace_source_read(struct trace_source *source, char *buffer, size_t capacity,
 	char *message, size_t size, size_t *ret_size)
 {
-	size_t got = 0;
+	size_t left = source->filled - source->at;
+	ssize_t got = 0;
 
-	while (!source->broken && !got) {
-		source->broken = refill(source);
-		if (!source->broken)
-			source->broken =
-				source->unpacker->unpack(source, buffer, capacity, &got);
-		if (source->eof && !got)
-			break;
+	if (left) {
+		got = (ssize_t)(left < capacity ? left : capacity);
+		memcpy(buffer, source->input + source->at, (size_t)got);
+		source->at += (size_t)got;
+	} else if (!source->broken) {
+		got = read_some(source->fd, buffer, capacity);
+		source->broken = got < 0 ? (int)got : got ? 0 : end_program(source);
 	}
-	if (!got && !source->broken && !source->between)
-		source->broken = -ENODATA;
-	if (!got && source->broken) {
+	if (source->broken) {
 		explain(source, message, size);
 		return source->broken;
 	}
-	*ret_size = got;
+	*ret_size = (size_t)got;
 	return 0;
 }
 
@@ -287,8 +196,8 @@ int trace_source_file(const struct trace_source *source)
 {
 	struct stat stat;
 
-	if (source->fd == STDIN_FILENO || source->unpacker->magic_size ||
-		fstat(source->fd, &stat) || !S_ISREG(stat.st_mode))
+	if (source->fd == STDIN_FILENO || source->packer || fstat(source->fd, &stat) ||
+		!S_ISREG(stat.st_mode))
 		return -1;
 	return source->fd;
 }
@@ -297,9 +206,10 @@ void trace_source_close(struct trace_source *source)
 {
 	if (!source)
 		return;
-	if (source->unpacker->close)
-		source->unpacker->close(source);
-	if (source->fd != STDIN_FILENO)
-		close(source->fd);
+	close_file(source->fd);
+	if (source->said >= 0)
+		close(source->said);
+	/* nobody reads on, so it ends */
+	end_program(source);
 	free(source);
 }

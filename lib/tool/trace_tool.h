@@ -117,9 +117,8 @@ int trace_log_row(FILE *file, const struct trace_row *row, int64_t ns, uint64_t 
 
 /* Who packs a file of this name; NULL for one that is plain. 0; -EOPNOTSUPP for a name that
  * promises what nobody here can do. */
-struct trace_packer;
 int trace_packer_of(const char *path, const struct trace_packer **ret_packer);
-/* Packs all of a file. 0 or -errno. */
+/* Packs all of a file. 0; -ENOPKG: its program cannot be run; -EIO, which that has said why. */
 int trace_pack(const struct trace_packer *packer, FILE *from, FILE *to);
 
 /* A file that comes into being when it is complete, packed as its name says; for what is no

@@ -52,7 +52,7 @@ target_link_libraries(example glake::glake)
 WANTS = {
     "libglake0": ["libc6 (>=", "liburcu"],
     "libglake-dev": [f"libglake0 (= {VERSION}-", "liburcu-dev"],
-    "glake-tools": [f"libglake0 (= {VERSION}-", "liblzma5", "zlib1g"],
+    "glake-tools": [f"libglake0 (= {VERSION}-"],
     "python3-glake": [f"libglake0 (= {VERSION}-", "python3"],
 }
 
