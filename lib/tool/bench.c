@@ -5,8 +5,8 @@
  */
 #include "tool/bench.h"
 
-#include "base/json.h"
 #include "tool/progress.h"
+#include "tool/report.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -68,6 +68,45 @@ void bench_hits_begin(struct glake *ctx, struct bench_hits *hits)
 void bench_hits_end(struct glake *ctx, struct bench_hits *hits)
 {
 	count(ctx, hits, 1);
+}
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+struct bench_range bench_range_of(double *values, size_t count)
+{
+	struct bench_range range = {0};
+
+	for (size_t i = 0; i < count; i++)
+		range.mean += values[i] / (double)count;
+	qsort(values, count, sizeof(*values), by_value);
+	range.min = values[0];
+	range.median = values[count / 2];
+	range.max = values[count - 1];
+	return range;
+}
+
+void bench_add_range(struct glk_json *json, const char *key, struct bench_range range)
+{
+	glk_json_key(json, key);
+	glk_json_object(json);
+	glk_json_add_figure(json, "mean", range.mean, 5);
+	glk_json_add_figure(json, "min", range.min, 5);
+	glk_json_add_figure(json, "median", range.median, 5);
+	glk_json_add_figure(json, "max", range.max, 5);
+	glk_json_end(json);
+}
+
+void bench_add_hits(struct glk_json *json, const struct bench_hits *count)
+{
+	glk_json_add_uint(json, "requests", count->requests);
+	glk_json_add_uint(json, "hits", count->hits);
+	glk_json_add_uint(json, "misses", count->requests - count->hits);
+	glk_json_add_uint(json, "driver_called", count->called);
 }
 
 static int set_size(struct bench_options *options, const char *text)
@@ -134,10 +173,10 @@ static int run_part(const struct bench_part *part, const struct bench_options *o
 	progress_start(options->context.quiet, label);
 	err = part->measure(options, measured);
 	progress_end();
-	if (!err && json)
-		part->add(json, measured);
-	else if (!err)
+	if (!err && part->print && !options->context.json)
 		part->print(measured);
+	else if (!err)
+		part->add(json, measured);
 	if (!err && part->finish && !part->finish(options, measured))
 		err = -EIO;
 	free(measured);
@@ -147,22 +186,19 @@ static int run_part(const struct bench_part *part, const struct bench_options *o
 static int run(const struct bench_set *set, const struct bench_options *options,
 	const bool *wanted)
 {
-	struct glk_json json, *out = options->context.json ? &json : NULL;
-	int status = GLK_TOOL_OK;
+	struct report report;
+	int status = GLK_TOOL_OK, one;
 
-	glk_json_init(&json, stdout, 2);
-	if (out)
-		glk_json_object(out);
+	if (report_begin(&report, options->context.json))
+		return GLK_TOOL_FAILED;
+	glk_json_object(&report.json);
 	for (size_t i = 0; i < set->count; i++) {
-		int one = wanted[i] ? run_part(set->parts[i], options, out) : GLK_TOOL_OK;
-
+		one = wanted[i] ? run_part(set->parts[i], options, &report.json) : 0;
 		status = status ? status : one;
 	}
-	if (!out)
-		return status;
-	glk_json_add_bool(out, "ok", status == GLK_TOOL_OK);
-	glk_json_end(out);
-	return glk_json_fini(out) ? GLK_TOOL_FAILED : status;
+	glk_json_add_bool(&report.json, "ok", status == GLK_TOOL_OK);
+	glk_json_end(&report.json);
+	return report_end(&report) ? GLK_TOOL_FAILED : status;
 }
 
 /* The place of a part; the count of them: it is none of the command. */

@@ -12,6 +12,7 @@
  */
 #include "tool/bench.h"
 
+#include "base/json.h"
 #include "tool/latency.h"
 #include "tool/progress.h"
 
@@ -25,13 +26,28 @@
 #define LIVE	64   /* blocks held in the last case */
 #define STEADY	2    /* of the cases come first and hit */
 #define DEFAULT 20   /* rounds */
+#define CASES	5
+
+struct bench_alloc {
+	unsigned rounds;
+	size_t pairs; /* a round */
+	/* Of a mutex; and in a process with one thread, where it needs no atomic operation. */
+	struct bench_range mutex_ns, mutex_alone_ns;
+	struct {
+		const char *name;
+		bool steady;	       /* each request should be a hit */
+		struct bench_range ns; /* a pair */
+		struct bench_hits count;
+	} cases[CASES];
+	bool all_hits; /* the steady cases measured nothing else */
+};
 
 struct job {
 	struct glake *ctx;
 	struct CUstream_st *stream;
 	pthread_mutex_t mutex;
 	size_t sizes[SIZES];
-	double *mutex_ns, *mutex_alone_ns, *ns[BENCH_CASES]; /* a pair, of each round */
+	double *mutex_ns, *mutex_alone_ns, *ns[CASES]; /* a pair, of each round */
 	struct bench_alloc *result;
 	int err;
 };
@@ -103,7 +119,7 @@ static const struct {
 	const char *name;
 	int pairs;
 	int (*run)(struct job *job);
-} cases[BENCH_CASES] = {
+} cases[CASES] = {
 	{"512 B", PAIRS, run_512},
 	{"64 KiB", PAIRS, run_64k},
 	{"16 MiB", PAIRS, run_16m},
@@ -154,7 +170,7 @@ static void run_cases(struct job *job, int first, int last)
 		for (int which = first; which < last; which++)
 			job->ns[which][i] = time_case(job, which);
 		progress_step((uint64_t)first * rounds + (uint64_t)(last - first) * i,
-			(uint64_t)BENCH_CASES * rounds);
+			(uint64_t)CASES * rounds);
 	}
 }
 
@@ -163,7 +179,7 @@ static void *run(void *arg)
 	struct job *job = arg;
 
 	run_cases(job, 0, STEADY);
-	run_cases(job, STEADY, BENCH_CASES);
+	run_cases(job, STEADY, CASES);
 	return NULL;
 }
 
@@ -188,7 +204,7 @@ static void sum_up(struct job *job)
 	alloc->mutex_ns = bench_range_of(job->mutex_ns, alloc->rounds);
 	alloc->mutex_alone_ns = bench_range_of(job->mutex_alone_ns, alloc->rounds);
 	alloc->all_hits = true;
-	for (int which = 0; which < BENCH_CASES; which++) {
+	for (int which = 0; which < CASES; which++) {
 		const struct bench_hits *count = &alloc->cases[which].count;
 
 		alloc->cases[which].name = cases[which].name;
@@ -202,15 +218,15 @@ static void sum_up(struct job *job)
 static int measure(struct job *job)
 {
 	unsigned rounds = job->result->rounds;
-	double *values = calloc((size_t)rounds * (BENCH_CASES + 2), sizeof(*values));
+	double *values = calloc((size_t)rounds * (CASES + 2), sizeof(*values));
 	pthread_t thread;
 	int err;
 
 	if (!values)
 		return -ENOMEM;
 	job->mutex_ns = values;
-	job->mutex_alone_ns = values + (size_t)rounds * (BENCH_CASES + 1);
-	for (int which = 0; which < BENCH_CASES; which++)
+	job->mutex_alone_ns = values + (size_t)rounds * (CASES + 1);
+	for (int which = 0; which < CASES; which++)
 		job->ns[which] = values + (size_t)rounds * (size_t)(which + 1);
 	choose_sizes(job->sizes);
 	pthread_mutex_init(&job->mutex, NULL);
@@ -243,8 +259,37 @@ static int measure_all(const struct bench_options *options, void *measured)
 	return bench_close(&bench_alloc, job.ctx, err);
 }
 
-const struct bench_part bench_alloc = {.name = "alloc",
+static void add(struct glk_json *json, const void *measured)
+{
+	const struct bench_alloc *alloc = measured;
+
+	glk_json_key(json, "alloc");
+	glk_json_object(json);
+	glk_json_add_uint(json, "rounds", alloc->rounds);
+	glk_json_add_uint(json, "pairs_a_round", alloc->pairs);
+	glk_json_key(json, "mutex");
+	glk_json_object(json);
+	bench_add_range(json, "pair_ns", alloc->mutex_ns);
+	bench_add_range(json, "pair_ns_one_thread", alloc->mutex_alone_ns);
+	glk_json_end(json);
+	glk_json_key(json, "cases");
+	glk_json_array(json);
+	for (int i = 0; i < CASES; i++) {
+		glk_json_object(json);
+		glk_json_add_text(json, "name", alloc->cases[i].name);
+		glk_json_add_bool(json, "steady", alloc->cases[i].steady);
+		bench_add_range(json, "pair_ns", alloc->cases[i].ns);
+		bench_add_hits(json, &alloc->cases[i].count);
+		glk_json_end(json);
+	}
+	glk_json_end(json);
+	glk_json_add_bool(json, "all_hits", alloc->all_hits);
+	glk_json_end(json);
+}
+
+const struct bench_part bench_alloc = {
+	.name = "alloc",
 	.size = sizeof(struct bench_alloc),
 	.measure = measure_all,
-	.add = bench_add_alloc,
-	.print = bench_print_alloc};
+	.add = add,
+};

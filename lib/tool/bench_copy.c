@@ -9,6 +9,7 @@
  * are those of copies within that memory.
  */
 #include "tool/bench_copy.h"
+#include "base/json.h"
 #include "tool/latency.h"
 #include "tool/progress.h"
 
@@ -253,6 +254,52 @@ static int measure(const struct bench_options *options, void *measured)
 	return err ? err : run(options, &plain, copy);
 }
 
+static const struct {
+	const char *rate, *call;
+} names[BENCH_COPY_WAYS] = {
+	[BENCH_COPY_DOWN] = {"down_gbs", "down_call_us"},
+	[BENCH_COPY_UP] = {"up_gbs", "up_call_us"},
+	[BENCH_COPY_BOTH] = {"both_gbs", "both_call_us"},
+};
+
+void bench_copy_add_case(struct glk_json *json, const struct bench_copy_case *c)
+{
+	glk_json_add_uint(json, "links", (uint64_t)c->links);
+	glk_json_add_text(json, "lend", c->lend);
+	glk_json_add_uint(json, "threads", (uint64_t)c->threads);
+	glk_json_add_uint(json, "bytes", c->bytes);
+	for (int way = 0; way < BENCH_COPY_WAYS; way++) {
+		bench_add_range(json, names[way].rate, c->rate[way]);
+		bench_add_range(json, names[way].call, c->call[way]);
+	}
+}
+
+static void add_cases(struct glk_json *json, const char *name,
+	const struct bench_copy_case *cases, unsigned count)
+{
+	glk_json_key(json, name);
+	glk_json_array(json);
+	for (unsigned i = 0; i < count; i++) {
+		glk_json_object(json);
+		bench_copy_add_case(json, &cases[i]);
+		glk_json_end(json);
+	}
+	glk_json_end(json);
+}
+
+static void add(struct glk_json *json, const void *measured)
+{
+	const struct bench_copy *copy = measured;
+
+	glk_json_key(json, "copy");
+	glk_json_object(json);
+	glk_json_add_uint(json, "rounds", copy->rounds);
+	add_cases(json, "cases", copy->cases, copy->count);
+	add_cases(json, "unpinned", copy->plain, copy->plain_count);
+	glk_json_add_bool(json, "whole", !copy->torn);
+	glk_json_end(json);
+}
+
 static bool finish(const struct bench_options *options, const void *measured)
 {
 	const struct bench_copy *copy = measured;
@@ -263,6 +310,5 @@ static bool finish(const struct bench_options *options, const void *measured)
 const struct bench_part bench_copy = {.name = "copy",
 	.size = sizeof(struct bench_copy),
 	.measure = measure,
-	.add = bench_add_copy,
-	.print = bench_print_copy,
+	.add = add,
 	.finish = finish};

@@ -10,6 +10,34 @@
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 
+/* copy: copies between the host and a GPU, by size and by links that they may go over. */
+#define BENCH_COPY_LINKS 8
+#define BENCH_COPY_CASES (BENCH_COPY_LINKS * 12)
+#define BENCH_COPY_PLAIN                                                                 \
+	20 /* cases of memory that is not locked, by the driver and by threads */
+
+enum bench_copy_way {
+	BENCH_COPY_DOWN, /* to the GPU */
+	BENCH_COPY_UP,
+	BENCH_COPY_BOTH, /* bytes of both, at once */
+	BENCH_COPY_WAYS,
+};
+
+struct bench_copy {
+	unsigned rounds, count;
+	int gpus;
+	struct bench_copy_case {
+		int links, threads;
+		size_t bytes;
+		struct bench_range rate[BENCH_COPY_WAYS],
+			call[BENCH_COPY_WAYS]; /* GB/s, us */
+		bool torn;		       /* something did not arrive */
+		char lend[16];		       /* io.lend, as the library had it */
+	} cases[BENCH_COPY_CASES], plain[BENCH_COPY_PLAIN];
+	unsigned plain_count;
+	bool torn;
+};
+
 struct trip {
 	struct glake *ctx;
 	struct bench_cuda cuda;
@@ -40,9 +68,7 @@ int trip_wait(const struct trip *trip);
 int trip_measure(const struct trip *trip, unsigned rounds, double *took,
 	struct bench_copy_case *ret);
 
-/* bench_copy_show.c: what was measured of a case, inside of its object. */
+/* What was measured of a case, inside of its object. */
 void bench_copy_add_case(struct glk_json *json, const struct bench_copy_case *c);
-void bench_add_copy(struct glk_json *json, const void *measured);
-void bench_print_copy(const void *measured);
 
 #endif

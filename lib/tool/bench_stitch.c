@@ -12,6 +12,7 @@
  */
 #include "tool/bench.h"
 
+#include "base/json.h"
 #include "tool/latency.h"
 #include "tool/progress.h"
 
@@ -21,6 +22,26 @@
 #define TEETH	64 /* blocks of the comb */
 #define PAGES	(TEETH / 2)
 #define DEFAULT 20 /* rounds */
+
+/* One large block on pages that lay elsewhere. */
+struct bench_stitched {
+	uint64_t calls[GLAKE_CALL_COUNT];
+	double driver_ms;
+	double wall_ms;
+};
+
+struct bench_stitch {
+	const char *backend;
+	size_t block; /* bytes of the large block */
+	size_t pages; /* it is made of */
+	struct bench_stitched first;
+	struct bench_stitched again; /* mean of the other rounds */
+	uint64_t stitches;
+	bool checked;  /* the contents were */
+	size_t kept;   /* pages whose contents came through the new mapping */
+	size_t broken; /* places in other blocks that changed */
+	bool ok;
+};
 
 struct comb {
 	struct glake *ctx;
@@ -181,7 +202,8 @@ static int run_rounds(struct comb *comb)
 		again->driver_ms /= rounds - 1;
 		again->wall_ms /= rounds - 1;
 		for (int i = 0; i < GLAKE_CALL_COUNT; i++)
-			again->calls[i] = (again->calls[i] + rounds / 2) / (rounds - 1);
+			again->calls[i] =
+				(again->calls[i] + (rounds - 1) / 2) / (rounds - 1);
 	}
 	return err;
 }
@@ -218,6 +240,47 @@ static int measure(const struct bench_options *options, void *measured)
 	return err;
 }
 
+static double gib(const struct bench_stitch *stitch)
+{
+	return (double)stitch->block / (double)(UINT64_C(1) << 30);
+}
+
+static void add_stitched(struct glk_json *json, const char *key,
+	const struct bench_stitch *stitch, const struct bench_stitched *stitched)
+{
+	glk_json_key(json, key);
+	glk_json_object(json);
+	glk_json_key(json, "driver_calls");
+	glk_json_object(json);
+	for (int i = 0; i < GLAKE_CALL_COUNT; i++)
+		glk_json_add_uint(json, glake_call_name(i), stitched->calls[i]);
+	glk_json_end(json);
+	glk_json_add_figure(json, "driver_ms", stitched->driver_ms, 6);
+	glk_json_add_figure(
+		json, "driver_ms_per_gib", stitched->driver_ms / gib(stitch), 6);
+	glk_json_add_figure(json, "wall_ms", stitched->wall_ms, 6);
+	glk_json_end(json);
+}
+
+static void add(struct glk_json *json, const void *measured)
+{
+	const struct bench_stitch *stitch = measured;
+
+	glk_json_key(json, "stitch");
+	glk_json_object(json);
+	glk_json_add_text(json, "driver", stitch->backend);
+	glk_json_add_uint(json, "block_bytes", stitch->block);
+	glk_json_add_uint(json, "pages", stitch->pages);
+	add_stitched(json, "first", stitch, &stitch->first);
+	add_stitched(json, "again", stitch, &stitch->again);
+	glk_json_add_uint(json, "stitches", stitch->stitches);
+	glk_json_add_bool(json, "contents_checked", stitch->checked);
+	glk_json_add_uint(json, "pages_seen_again", stitch->kept);
+	glk_json_add_uint(json, "marks_broken", stitch->broken);
+	glk_json_add_bool(json, "ok", stitch->ok);
+	glk_json_end(json);
+}
+
 static bool finish(const struct bench_options *options, const void *measured)
 {
 	const struct bench_stitch *result = measured;
@@ -229,6 +292,5 @@ static bool finish(const struct bench_options *options, const void *measured)
 const struct bench_part bench_stitch = {.name = "stitch",
 	.size = sizeof(struct bench_stitch),
 	.measure = measure,
-	.add = bench_add_stitch,
-	.print = bench_print_stitch,
+	.add = add,
 	.finish = finish};

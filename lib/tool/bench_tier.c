@@ -9,6 +9,8 @@
  * work when it is queued, so there is nothing to wait for.
  */
 #include "tool/bench_cuda.h"
+
+#include "base/json.h"
 #include "tool/latency.h"
 #include "tool/progress.h"
 
@@ -24,18 +26,50 @@
 #define TOTAL	   (4096 * MIB) /* of the blocks of a size, on CUDA */
 #define TOTAL_SOFT (32 * MIB)
 
-static const size_t sizes[BENCH_TIERS] = {MIB, 16 * MIB, 128 * MIB};
-static const size_t sizes_soft[BENCH_TIERS] = {MIB, 4 * MIB, 16 * MIB};
+#define CASES 3
+
+enum step {
+	STEP_CALL, /* us that the call of a spill takes; GB/s where nothing else is said */
+	STEP_SPILL,
+	STEP_FETCH,
+	STEP_BOTH,
+	STEP_SUSPEND,
+	STEP_RESUME,
+	STEP_LOWER, /* suspended in place */
+	STEP_LAZY,  /* us until that has ended lazily */
+	STEP_QUIET, /* what lies in place then comes to the GPU */
+	STEP_PLACE,
+	STEP_PEER_SPILL, /* to another GPU that lends its memory, and back */
+	STEP_PEER_FETCH,
+	STEP_PEER_BOTH,
+	STEPS,
+};
+
+struct tier {
+	unsigned rounds;
+	struct tier_case {
+		size_t block, count;
+		bool peer; /* another GPU has lent memory */
+		/* Of the first round, which makes memory of the host. */
+		double first[STEPS];
+		struct bench_range figure[STEPS];
+		size_t torn; /* blocks that did not hold what was written */
+	} cases[CASES];
+	size_t torn;
+};
+
+static const size_t sizes[CASES] = {MIB, 16 * MIB, 128 * MIB};
+static const size_t sizes_soft[CASES] = {MIB, 4 * MIB, 16 * MIB};
 
 struct trip {
 	struct glake *ctx;
 	struct bench_cuda cuda;
 	bool on_cuda;
-	struct bench_tier_case *result;
+	struct tier_case *result;
 	struct CUstream_st *stream;
 	size_t size, count;
 	void **block;
-	double *took[BENCH_TIER_STEPS]; /* GB/s, of the rounds */
+	double *took[STEPS]; /* GB/s, of the rounds */
 	unsigned round;
 	bool peer; /* to another GPU, and back */
 };
@@ -73,8 +107,7 @@ static bool holds(const struct trip *trip, size_t i)
 	return true;
 }
 
-static void note(
-	struct trip *trip, enum bench_tier_step step, size_t bytes, int64_t since)
+static void note(struct trip *trip, enum step step, size_t bytes, int64_t since)
 {
 	double ns = (double)(latency_now() - since);
 
@@ -93,13 +126,13 @@ static int move(const struct trip *trip, move_fn fn, size_t first, size_t step)
 	return err;
 }
 
-static int moves(struct trip *trip, enum bench_tier_step step, move_fn fn)
+static int moves(struct trip *trip, enum step step, move_fn fn)
 {
 	int64_t begin = latency_now();
 	int err = move(trip, fn, 0, 1);
 
-	if (step == BENCH_TIER_SPILL)
-		trip->took[BENCH_TIER_CALL][trip->round] =
+	if (step == STEP_SPILL)
+		trip->took[STEP_CALL][trip->round] =
 			(double)(latency_now() - begin) / 1e3 / (double)trip->count;
 	err = err ? err : wait_for_all(trip);
 	note(trip, step, trip->size * trip->count, begin);
@@ -118,8 +151,8 @@ static int both(struct trip *trip)
 		err = (i % 2 ? glake_spill : glake_fetch)(
 			trip->ctx, trip->block[i], trip->stream);
 	err = err ? err : wait_for_all(trip);
-	note(trip, trip->peer ? BENCH_TIER_PEER_BOTH : BENCH_TIER_BOTH,
-		trip->size * trip->count, begin);
+	note(trip, trip->peer ? STEP_PEER_BOTH : STEP_BOTH, trip->size * trip->count,
+		begin);
 	err = err ? err : move(trip, glake_fetch, 1, 2);
 	return err ? err : wait_for_all(trip);
 }
@@ -129,11 +162,11 @@ static int suspends(struct trip *trip)
 	int64_t begin = latency_now();
 	int err = glake_suspend(trip->ctx, 0, NULL);
 
-	note(trip, BENCH_TIER_SUSPEND, trip->size * trip->count, begin);
+	note(trip, STEP_SUSPEND, trip->size * trip->count, begin);
 	begin = latency_now();
 	if (!err)
 		err = glake_resume(trip->ctx, 0, NULL);
-	note(trip, BENCH_TIER_RESUME, trip->size * trip->count, begin);
+	note(trip, STEP_RESUME, trip->size * trip->count, begin);
 	return err;
 }
 
@@ -144,15 +177,15 @@ static int lowers(struct trip *trip)
 	int64_t begin = latency_now();
 	int err = glake_suspend_in_place(trip->ctx, 0, NULL);
 
-	note(trip, BENCH_TIER_LOWER, bytes, begin);
+	note(trip, STEP_LOWER, bytes, begin);
 	begin = latency_now();
 	if (!err)
 		err = glake_resume_lazy(trip->ctx, 0, NULL);
-	trip->took[BENCH_TIER_LAZY][trip->round] = (double)(latency_now() - begin) / 1e3;
+	trip->took[STEP_LAZY][trip->round] = (double)(latency_now() - begin) / 1e3;
 	begin = latency_now();
 	if (!err)
 		err = glake_quiet(trip->ctx, 0, NULL);
-	note(trip, BENCH_TIER_QUIET, bytes, begin);
+	note(trip, STEP_QUIET, bytes, begin);
 	return err;
 }
 
@@ -183,7 +216,7 @@ static int places(struct trip *trip)
 	if (!err)
 		err = fill(trip, ptr, trip->size * trip->count, 2);
 	err = err ? err : wait_for_all(trip);
-	note(trip, BENCH_TIER_PLACE, trip->size * trip->count, begin);
+	note(trip, STEP_PLACE, trip->size * trip->count, begin);
 	failed = ptr ? glake_free(trip->ctx, ptr, trip->stream) : 0;
 	err = err ? err : failed;
 	failed = glake_budget_set(trip->ctx, 0, SIZE_MAX);
@@ -201,9 +234,9 @@ static bool is_there(const struct trip *trip)
 
 static int to_host(struct trip *trip)
 {
-	int err = moves(trip, BENCH_TIER_SPILL, glake_spill);
+	int err = moves(trip, STEP_SPILL, glake_spill);
 
-	err = err ? err : moves(trip, BENCH_TIER_FETCH, glake_fetch);
+	err = err ? err : moves(trip, STEP_FETCH, glake_fetch);
 	err = err ? err : both(trip);
 	err = err ? err : suspends(trip);
 	err = err ? err : lowers(trip);
@@ -212,10 +245,10 @@ static int to_host(struct trip *trip)
 
 static int to_peer(struct trip *trip)
 {
-	int err = moves(trip, BENCH_TIER_PEER_SPILL, glake_spill);
+	int err = moves(trip, STEP_PEER_SPILL, glake_spill);
 
 	trip->result->peer = is_there(trip);
-	err = err ? err : moves(trip, BENCH_TIER_PEER_FETCH, glake_fetch);
+	err = err ? err : moves(trip, STEP_PEER_FETCH, glake_fetch);
 	return err ? err : both(trip);
 }
 
@@ -256,14 +289,13 @@ static int open_context(const struct bench_options *options, struct trip *trip)
 
 static bool is_step_of(const struct trip *trip, int step)
 {
-	return trip->peer ==
-		(step >= BENCH_TIER_PEER_SPILL && step <= BENCH_TIER_PEER_BOTH);
+	return trip->peer == (step >= STEP_PEER_SPILL && step <= STEP_PEER_BOTH);
 }
 
 /* The first round has the memory of the host to make, and is told apart. */
 static int run_rounds(struct trip *trip, unsigned rounds)
 {
-	struct bench_tier_case *c = trip->result;
+	struct tier_case *c = trip->result;
 	int err = 0;
 
 	for (size_t i = 0; i < trip->count && !err; i++)
@@ -275,7 +307,7 @@ static int run_rounds(struct trip *trip, unsigned rounds)
 	}
 	if (err)
 		return err;
-	for (int step = 0; step < BENCH_TIER_STEPS; step++) {
+	for (int step = 0; step < STEPS; step++) {
 		if (!is_step_of(trip, step))
 			continue;
 		c->first[step] = trip->took[step][0];
@@ -299,17 +331,17 @@ static int free_all(struct trip *trip)
 }
 
 static int run_case(const struct bench_options *options, bool peer, unsigned rounds,
-	struct bench_tier_case *ret_case)
+	struct tier_case *ret_case)
 {
 	struct trip trip = {.result = ret_case, .size = ret_case->block, .peer = peer};
-	double *took = calloc((size_t)BENCH_TIER_STEPS * (rounds + 1), sizeof(*took));
+	double *took = calloc((size_t)STEPS * (rounds + 1), sizeof(*took));
 	int err = took ? open_context(options, &trip) : -ENOMEM, failed;
 
 	trip.count = (trip.on_cuda ? TOTAL : TOTAL_SOFT) / trip.size;
 	trip.block = calloc(trip.count, sizeof(*trip.block));
 	if (!trip.block)
 		err = err ? err : -ENOMEM;
-	for (int step = 0; step < BENCH_TIER_STEPS; step++)
+	for (int step = 0; step < STEPS; step++)
 		trip.took[step] = took + (size_t)step * (rounds + 1);
 	ret_case->count = trip.count;
 	if (!err)
@@ -335,16 +367,16 @@ static int find_gpus(
 
 static int measure(const struct bench_options *options, void *measured)
 {
-	struct bench_tier *tier = measured;
+	struct tier *tier = measured;
 	bool on_cuda;
 	int err, gpus;
 
 	tier->rounds = options->rounds ? options->rounds : ROUNDS;
 	err = find_gpus(options, &gpus, &on_cuda);
-	for (int i = 0; i < BENCH_TIERS && !err; i++) {
-		struct bench_tier_case *c = &tier->cases[i];
+	for (int i = 0; i < CASES && !err; i++) {
+		struct tier_case *c = &tier->cases[i];
 
-		*c = (struct bench_tier_case){.block = (on_cuda ? sizes : sizes_soft)[i]};
+		*c = (struct tier_case){.block = (on_cuda ? sizes : sizes_soft)[i]};
 		err = run_case(options, false, tier->rounds, c);
 		if (!err && gpus > 1)
 			err = run_case(options, true, tier->rounds, c);
@@ -353,17 +385,71 @@ static int measure(const struct bench_options *options, void *measured)
 	return err;
 }
 
+static const struct {
+	const char *key;
+	const char *
+		first; /* the first round makes what contents go to, and is told apart; or NULL */
+} steps[STEPS] = {
+	[STEP_CALL] = {"spill_call_us", NULL},
+	[STEP_SPILL] = {"spill_gbs", "first_spill_gbs"},
+	[STEP_FETCH] = {"fetch_gbs", NULL},
+	[STEP_BOTH] = {"both_gbs", NULL},
+	[STEP_SUSPEND] = {"suspend_gbs", "first_suspend_gbs"},
+	[STEP_RESUME] = {"resume_gbs", NULL},
+	[STEP_LOWER] = {"suspend_in_place_gbs", "first_suspend_in_place_gbs"},
+	[STEP_LAZY] = {"resume_lazy_us", NULL},
+	[STEP_QUIET] = {"quiet_gbs", NULL},
+	[STEP_PLACE] = {"place_gbs", NULL},
+	[STEP_PEER_SPILL] = {"peer_spill_gbs", "first_peer_spill_gbs"},
+	[STEP_PEER_FETCH] = {"peer_fetch_gbs", NULL},
+	[STEP_PEER_BOTH] = {"peer_both_gbs", NULL},
+};
+
+/* Of those that were taken: without another GPU that lends the last are not. */
+static int steps_of(const struct tier_case *c)
+{
+	return c->peer ? STEPS : STEP_PEER_SPILL;
+}
+
+static void add(struct glk_json *json, const void *measured)
+{
+	const struct tier *tier = measured;
+
+	glk_json_key(json, "tier");
+	glk_json_object(json);
+	glk_json_add_uint(json, "rounds", tier->rounds);
+	glk_json_key(json, "cases");
+	glk_json_array(json);
+	for (int i = 0; i < CASES; i++) {
+		const struct tier_case *c = &tier->cases[i];
+
+		glk_json_object(json);
+		glk_json_add_uint(json, "block_bytes", c->block);
+		glk_json_add_uint(json, "blocks", c->count);
+		for (int step = 0; step < steps_of(c); step++) {
+			if (steps[step].first)
+				glk_json_add_figure(
+					json, steps[step].first, c->first[step], 5);
+			bench_add_range(json, steps[step].key, c->figure[step]);
+		}
+		glk_json_add_uint(json, "torn", c->torn);
+		glk_json_end(json);
+	}
+	glk_json_end(json);
+	glk_json_add_bool(json, "whole", !tier->torn);
+	glk_json_end(json);
+}
+
 static bool finish(const struct bench_options *options, const void *measured)
 {
-	const struct bench_tier *tier = measured;
+	const struct tier *tier = measured;
 
 	(void)options;
 	return !tier->torn;
 }
 
 const struct bench_part bench_tier = {.name = "tier",
-	.size = sizeof(struct bench_tier),
+	.size = sizeof(struct tier),
 	.measure = measure,
-	.add = bench_add_tier,
-	.print = bench_print_tier,
+	.add = add,
 	.finish = finish};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "tool/feature.h"
 
-#include "base/json.h"
+#include "tool/report.h"
 #include "tool/tool.h"
 
 #include <dlfcn.h>
@@ -103,24 +103,6 @@ static bool is_found(const struct feature *one, const char *modules)
 		(!one->module || strstr(modules, word));
 }
 
-void glk_feature_print(void)
-{
-	char modules[128];
-
-	ask_python(modules, sizeof(modules));
-	for (size_t i = 0; i < COUNT; i++) {
-		const struct feature *one = &features[i];
-		bool found = is_found(one, modules);
-
-		printf("  %-26s  %s", one->name, found ? "found" : "missing: ");
-		if (!found && !one->built)
-			printf("%s, and a new build", one->build);
-		else if (!found)
-			printf("%s", one->run);
-		puts("");
-	}
-}
-
 void glk_feature_add(struct glk_json *json)
 {
 	char modules[128];
@@ -139,4 +121,16 @@ void glk_feature_add(struct glk_json *json)
 		glk_json_end(json);
 	}
 	glk_json_end(json);
+}
+
+int glk_feature_print(void)
+{
+	struct report report;
+
+	if (report_begin(&report, false))
+		return GLK_TOOL_FAILED;
+	glk_json_object(&report.json);
+	glk_feature_add(&report.json);
+	glk_json_end(&report.json);
+	return report_end(&report);
 }

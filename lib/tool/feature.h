@@ -10,8 +10,9 @@
 
 struct glk_json;
 
-/* A table on stdout; "features" in a report. Blocks: Python is asked which modules it has. */
-void glk_feature_print(void);
+/* A table on stdout, and an exit status; "features" in a report. Blocks: Python is asked which modules it
+ * has. */
+int glk_feature_print(void);
 void glk_feature_add(struct glk_json *json);
 
 #endif

@@ -7,6 +7,7 @@
  */
 #include "tool/info.h"
 
+#include "tool/report.h"
 #include "tool/tool.h"
 
 #include <glake/conf.h>
@@ -118,6 +119,7 @@ static void keep_failure(int err, struct info *info)
 static int report(const struct glk_tool_context *wanted, bool all)
 {
 	struct info info = {.all = all};
+	struct report out;
 	int status = GLK_TOOL_OK;
 	int err;
 
@@ -127,10 +129,14 @@ static int report(const struct glk_tool_context *wanted, bool all)
 		keep_failure(err, &info);
 		status = GLK_TOOL_FAILED;
 	}
-	if (!wanted->json)
-		info_print_report(&info);
-	else if (info_print_json(&info))
+	if (report_begin(&out, wanted->json)) {
 		status = GLK_TOOL_FAILED;
+	} else {
+		glk_json_object(&out.json);
+		info_report(&out.json, &info);
+		glk_json_end(&out.json);
+		status = report_end(&out) ? GLK_TOOL_FAILED : status;
+	}
 	glake_close(info.ctx, NULL);
 	return status;
 }

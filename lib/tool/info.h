@@ -2,7 +2,7 @@
 #ifndef GLK_TOOL_INFO_H
 #define GLK_TOOL_INFO_H
 
-/* The two forms of the report of `glakectl info`. Inside this command. */
+/* The report of `glakectl info`. Inside this command. */
 #include <glake/info.h>
 #include <glake/uvm.h>
 
@@ -32,8 +32,8 @@ const char *info_origin(int origin);
 /* A line that names the installed configuration file, behind `before`. */
 void info_print_conf_file(const char *before);
 
-void info_print_report(const struct info *info);
-/* 0, or 1 when stdout does not take it. */
-int info_print_json(const struct info *info);
+/* The report, into an open object. */
+struct glk_json;
+void info_report(struct glk_json *json, const struct info *info);
 
 #endif

@@ -1,189 +1,189 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * glakectl info for a person: one block a subject, columns aligned, and no figure where none
- * is known.
+ * What glakectl info reports. Names are stable; sizes are bytes; what is not known is null
+ * or the empty text, never 0.
  */
 #include "tool/feature.h"
 #include "tool/info.h"
 
-#include "base/parse.h"
+#include "base/json.h"
 
 #include <glake/conf.h>
 #include <glake/context.h>
 
-#include <inttypes.h>
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
-#define SIZE_TEXT 24
-
-/* Three or four digits that tell something; exact sizes are for JSON. */
-static const char *size_text(uint64_t bytes, char buffer[SIZE_TEXT])
-{
-	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-	double value = (double)bytes;
-	size_t unit = 0;
-
-	while (value >= 1024 && unit + 1 < sizeof(units) / sizeof(*units)) {
-		value /= 1024;
-		unit++;
-	}
-	snprintf(buffer, SIZE_TEXT, "%.*f %s", unit ? 1 : 0, value, units[unit]);
-	return buffer;
-}
-
-static void print_driver(const struct info *info)
+static void add_driver(const struct info *info, struct glk_json *json)
 {
 	struct glake_driver driver = {.sz = sizeof(driver)};
 
-	puts("\nDriver");
-	if (!info->ctx || glake_driver_get(info->ctx, &driver))
-		printf("  none: %s\n", info->failure);
-	else if (driver.version)
-		printf("  %s, driver API %d.%d\n", driver.name, driver.version / 1000,
-			driver.version % 1000 / 10);
-	else
-		printf("  %s, the software device\n", driver.name);
-	if (driver.fallback[0])
-		printf("  no GPU is used: %s\n", driver.fallback);
+	glk_json_key(json, "driver");
+	if (!info->ctx || glake_driver_get(info->ctx, &driver)) {
+		glk_json_null(json);
+		glk_json_add_text(json, "failure", info->failure);
+		return;
+	}
+	glk_json_object(json);
+	glk_json_add_text(json, "name", driver.name);
+	glk_json_add_int(json, "version", driver.version);
+	glk_json_add_text(json, "fallback", driver.fallback);
+	glk_json_end(json);
 }
 
-static void print_capabilities(uint32_t caps)
+static void add_or_null(
+	struct glk_json *json, const char *key, bool known, uint64_t value)
+{
+	glk_json_key(json, key);
+	if (known)
+		glk_json_uint(json, value);
+	else
+		glk_json_null(json);
+}
+
+static void add_gpu(int index, const struct glake_device *gpu, struct glk_json *json)
 {
 	const char *word;
+	char compute[24] = "";
 	unsigned int bit;
 
-	for (unsigned int i = 0; (word = info_capability(i, &bit)); i++)
-		if (caps & bit)
-			printf(" %s", word);
-	puts(caps ? "" : " nothing");
-}
-
-static void print_gpu(int index, const struct glake_device *gpu)
-{
-	char page[GLK_FORMAT_MAX], best[GLK_FORMAT_MAX], size[SIZE_TEXT];
-
-	printf("  %2d  %s\n", index, gpu->name);
-	printf("      %-14s %s", "memory", size_text(gpu->memory, size));
-	if (gpu->free_valid)
-		printf(", %s free", size_text(gpu->free, size));
-	puts("");
-	if (gpu->uuid[0])
-		printf("      %-14s %s\n", "uuid", gpu->uuid);
-	if (gpu->pci[0])
-		printf("      %-14s %s\n", "pci", gpu->pci);
-	if (gpu->numa_node >= 0)
-		printf("      %-14s %d\n", "nearest node", gpu->numa_node);
-	else
-		printf("      %-14s unknown\n", "nearest node");
 	if (gpu->major)
-		printf("      %-14s %d.%d\n", "compute", gpu->major, gpu->minor);
-	glk_format_size(gpu->granularity, page, sizeof(page));
-	glk_format_size(gpu->granularity_recommended, best, sizeof(best));
-	printf("      %-14s %s, recommended %s\n", "granularity", page, best);
-	printf("      %-14s", "can do");
-	print_capabilities(gpu->caps);
+		snprintf(compute, sizeof(compute), "%d.%d", gpu->major, gpu->minor);
+	glk_json_object(json);
+	glk_json_add_int(json, "index", index);
+	glk_json_add_text(json, "name", gpu->name);
+	glk_json_add_text(json, "uuid", gpu->uuid);
+	glk_json_add_text(json, "pci", gpu->pci);
+	glk_json_add_uint(json, "memory_bytes", gpu->memory);
+	add_or_null(json, "free_bytes", gpu->free_valid, gpu->free);
+	add_or_null(json, "numa_node", gpu->numa_node >= 0, (uint64_t)gpu->numa_node);
+	glk_json_add_text(json, "compute", compute);
+	glk_json_add_uint(json, "granularity_bytes", gpu->granularity);
+	glk_json_add_uint(
+		json, "granularity_recommended_bytes", gpu->granularity_recommended);
+	glk_json_key(json, "capabilities");
+	glk_json_array(json);
+	for (unsigned int i = 0; (word = info_capability(i, &bit)); i++)
+		if (gpu->caps & bit)
+			glk_json_text(json, word);
+	glk_json_end(json);
+	glk_json_end(json);
 }
 
-static void print_gpus(const struct info *info)
+static void add_gpus(const struct info *info, struct glk_json *json)
 {
-	struct glake_device gpu;
 	int count = info->ctx ? glake_device_count(info->ctx) : 0;
+	struct glake_device gpu;
 
-	if (count > 0)
-		puts("\nGPUs");
+	glk_json_key(json, "gpus");
+	glk_json_array(json);
 	for (int i = 0; i < count; i++) {
 		gpu = (struct glake_device){.sz = sizeof(gpu)};
 		if (!glake_device_get(info->ctx, i, &gpu))
-			print_gpu(i, &gpu);
-		else
-			printf("  %2d  cannot be asked\n", i);
+			add_gpu(i, &gpu, json);
 	}
+	glk_json_end(json);
 }
 
-static void print_nodes(void)
+static void add_nodes(struct glk_json *json)
 {
 	struct glake_node node = {.sz = sizeof(node)};
-	char total[SIZE_TEXT], free[SIZE_TEXT];
 
-	printf("\nNUMA nodes\n  %4s  %10s  %10s  %s\n", "node", "memory", "free",
-		"CPUs, and where there are several, distances to all");
+	glk_json_key(json, "nodes");
+	glk_json_array(json);
 	for (size_t i = 0; !glake_node_get(i, &node); i++) {
-		bool known = node.memory_valid;
-
-		printf("  %4d  %10s  %10s  %s", node.id,
-			known ? size_text(node.memory, total) : "?",
-			known ? size_text(node.free, free) : "?",
-			node.cpus[0] ? node.cpus : "-");
-		for (uint32_t to = 0; to < node.distances && node.distances > 1; to++)
-			printf("%s%u", to ? " " : "   ", node.distance[to]);
-		puts("");
+		glk_json_object(json);
+		glk_json_add_int(json, "id", node.id);
+		glk_json_add_text(json, "cpus", node.cpus);
+		add_or_null(json, "memory_bytes", node.memory_valid, node.memory);
+		add_or_null(json, "free_bytes", node.memory_valid, node.free);
+		glk_json_key(json, "distances");
+		glk_json_array(json);
+		for (uint32_t to = 0; to < node.distances; to++)
+			glk_json_uint(json, node.distance[to]);
+		glk_json_end(json);
+		glk_json_end(json);
 	}
+	glk_json_end(json);
 }
 
-static void print_modules(void)
+static void lower_state(const char *name, char *text, size_t size)
+{
+	snprintf(text, size, "%s", name);
+	for (char *at = text; *at; at++)
+		*at = (char)tolower((unsigned char)*at);
+}
+
+static void add_modules(struct glk_json *json)
 {
 	struct glake_module module = {.sz = sizeof(module)};
+	char state[24];
 
-	puts("\nKernel modules");
+	glk_json_key(json, "modules");
+	glk_json_array(json);
 	for (size_t i = 0; !glake_module_get(i, &module); i++) {
-		printf("  %-10s  %s", module.name, module.text);
-		if (module.version[0])
-			printf("; version %s", module.version);
-		if (module.flavour[0])
-			printf(", %s", module.flavour);
-		puts("");
+		lower_state(glake_module_state_name(module.state), state, sizeof(state));
+		glk_json_object(json);
+		glk_json_add_text(json, "name", module.name);
+		glk_json_add_text(json, "state", state);
+		glk_json_add_text(json, "text", module.text);
+		glk_json_add_text(json, "version", module.version);
+		glk_json_add_text(json, "disk_version", module.disk_version);
+		glk_json_add_text(json, "flavour", module.flavour);
+		glk_json_end(json);
 	}
+	glk_json_end(json);
 }
 
-static void print_tools(void)
+static void add_tools(struct glk_json *json)
 {
 	struct glake_uvm_tools tools = {.sz = sizeof(tools)};
+	char state[24];
 
-	/* of a module that cannot be used its own line says so */
-	if (!glake_uvm_tools_get(&tools) && tools.state != GLAKE_UVM_NO_MODULE)
-		printf("  %-10s  %s\n", "its tools", tools.text);
+	if (glake_uvm_tools_get(&tools))
+		return;
+	lower_state(glake_uvm_state_name(tools.state), state, sizeof(state));
+	glk_json_key(json, "tools");
+	glk_json_object(json);
+	glk_json_add_text(json, "state", state);
+	glk_json_add_text(json, "text", tools.text);
+	glk_json_add_text(json, "generation", tools.generation);
+	glk_json_end(json);
 }
 
-static void print_conf(const struct info *info)
+static void add_conf(const struct info *info, struct glk_json *json)
 {
 	struct glake_conf_value value;
 	struct glake_conf_key key;
 	char name[64];
 	size_t index = 0;
-	bool any = false;
 
-	if (!info->ctx) {
-		info_print_conf_file("\nConfiguration file  ");
-		return;
-	}
-	puts(info->all ? "\nConfiguration"
-		       : "\nConfiguration that is not at its default");
+	glk_json_key(json, "conf");
+	glk_json_array(json);
 	while (info_next_value(info, &index, &key, &value)) {
-		any = true;
 		snprintf(name, sizeof(name), "%s.%s", key.section, key.key);
-		printf("  %-24s  %-12s  %s", name, value.text[0] ? value.text : "\"\"",
-			info_origin(value.origin));
-		if (value.source[0])
-			printf(" %s", value.source);
-		if (value.line)
-			printf(", line %d", value.line);
-		puts("");
+		glk_json_object(json);
+		glk_json_add_text(json, "key", name);
+		glk_json_add_text(json, "value", value.text);
+		glk_json_add_text(json, "default", key.default_value);
+		glk_json_add_text(json, "origin", info_origin(value.origin));
+		glk_json_add_text(json, "source", value.source);
+		glk_json_add_int(json, "line", value.line);
+		glk_json_end(json);
 	}
-	if (!any)
-		puts("  none");
-	info_print_conf_file("  file: ");
+	glk_json_end(json);
 }
 
-void info_print_report(const struct info *info)
+void info_report(struct glk_json *json, const struct info *info)
 {
-	printf("glake %s\n", glake_version_string());
-	print_driver(info);
-	print_gpus(info);
-	print_nodes();
-	print_modules();
-	print_tools();
-	puts("\nFeatures");
-	glk_feature_print();
-	print_conf(info);
+	glk_json_add_text(json, "version", glake_version_string());
+	add_driver(info, json);
+	add_gpus(info, json);
+	add_nodes(json);
+	add_modules(json);
+	add_tools(json);
+	glk_feature_add(json);
+	add_conf(info, json);
+	glk_json_add_text(json, "conf_file", glake_conf_path());
 }

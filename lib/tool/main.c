@@ -80,8 +80,7 @@ static int run(int argc, char **argv)
 	}
 	if (!strcmp(name, "--version") || !strcmp(name, "-V")) {
 		printf("glakectl %s\n", glake_version_string());
-		glk_feature_print();
-		return GLK_TOOL_OK;
+		return glk_feature_print();
 	}
 	for (size_t i = 0; i < COMMANDS; i++) {
 		const struct command *command = &commands[i];

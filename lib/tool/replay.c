@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/parse.h"
 #include "tool/progress.h"
+#include "tool/report.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -119,15 +120,28 @@ static int take_option(int c, struct replay_options *options)
 	}
 }
 
+static int show_text(const struct replay_result *result)
+{
+	struct report report;
+	int status;
+
+	if (report_begin(&report, false))
+		return GLK_TOOL_FAILED;
+	replay_add(&report.json, result);
+	status = report_end(&report);
+	printf("\ndriver: time in its calls%s; called: requests that called it\n",
+		result->backend[0] == 's' ? ", as on an H200" : "");
+	return status;
+}
+
 static int show(const struct replay_result *result, struct glk_json *json)
 {
-	if (result->options->context.json) {
-		if (replay_print_json(result, json)) {
-			glk_tool_say("%s", strerror(ENOMEM));
+	if (!result->options->context.json) {
+		if (show_text(result))
 			return GLK_TOOL_FAILED;
-		}
-	} else {
-		replay_print_report(result, stdout);
+	} else if (replay_add(json, result)) {
+		glk_tool_say("%s", strerror(ENOMEM));
+		return GLK_TOOL_FAILED;
 	}
 	if (!result->ok)
 		glk_tool_say("%s: %s", result->trace->name, result->failure);

@@ -127,12 +127,12 @@ void replay_result_fini(struct replay_result *result);
 /* Budget in bytes that a limit means for a trace; UINT64_MAX for none. */
 uint64_t replay_limit_bytes(const struct replay_limit *limit, const struct trace *trace);
 
-/* The ways to show a result. As JSON: 0 or -ENOMEM. Into a file: 0, or -errno after a message. */
+/* What a result is. 0 or -ENOMEM. */
 struct glk_json;
-int replay_print_json(const struct replay_result *result, struct glk_json *json);
+int replay_add(struct glk_json *json, const struct replay_result *result);
 /* The member "contents": what the trace is made of, and its timeline. 0 or -ENOMEM. */
 int replay_add_contents(struct glk_json *json, const struct replay_result *result);
-void replay_print_report(const struct replay_result *result, FILE *file);
+/* 0, or -errno after a message. */
 int replay_write_timeline(const struct replay_result *result, const char *path);
 
 #endif

@@ -1,178 +1,160 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A result for people: what it needed first, then what it cost, repeat by repeat. The first
- * repeat starts with nothing and maps what the job needs; the later ones are the steady state
- * and should need no driver call.
+ * What a replay reports: what it needed first, then what it cost, repeat by repeat. The first repeat
+ * starts with nothing and maps what the job needs; the later ones are the steady state and should
+ * need no driver call. The names are a promise: members may be added behind those that are there, none
+ * goes or changes its meaning.
  */
 #include "tool/replay.h"
 
-#include "tool/figure.h"
+#include "base/json.h"
 
-static void print_head(const struct replay_result *result, FILE *file)
+/* Kinds of driver calls that are shown, in this order. */
+static const int shown_calls[] = {GLAKE_CALL_CREATE, GLAKE_CALL_MAP,
+	GLAKE_CALL_SET_ACCESS, GLAKE_CALL_UNMAP, GLAKE_CALL_RELEASE,
+	GLAKE_CALL_EVENT_RECORD, GLAKE_CALL_EVENT_QUERY, GLAKE_CALL_STREAM_WAIT,
+	GLAKE_CALL_SYNC};
+
+static void add_latency(
+	struct glk_json *json, const char *key, const struct latency_figures *figures)
 {
-	const struct trace *trace = result->trace;
-	size_t allocations = trace->blocks;
-
-	fprintf(file, "%s on %s\n", trace->name,
-		result->backend[0] == 's' ? "the software device" : "CUDA");
-	fprintf(file, "  %zu events (%zu allocations) on %zu stream%s, %s of job\n",
-		trace->count, allocations, trace->streams, trace->streams == 1 ? "" : "s",
-		figure_ns((double)trace->job_us * 1e3).text);
-	if (result->options->threads > 1)
-		fprintf(file, "  replayed by %u of %u threads\n", result->threads,
-			result->options->threads);
-	if (trace->noops)
-		fprintf(file, "  %zu rows without effect\n", trace->noops);
-	if (trace->skipped || trace->broken)
-		fprintf(file, "  SKIPPED %zu of %zu rows%s\n", trace->skipped,
-			trace->rows,
-			trace->broken ? ", and the rest of a broken archive" : "");
+	glk_json_key(json, key);
+	glk_json_object(json);
+	glk_json_add_figure(json, "mean", figures->mean, 5);
+	glk_json_add_uint(json, "p50", figures->p50);
+	glk_json_add_uint(json, "p99", figures->p99);
+	glk_json_add_uint(json, "p999", figures->p999);
+	glk_json_add_uint(json, "max", figures->max);
+	glk_json_end(json);
 }
 
-static void print_memory(const struct replay_result *result, FILE *file)
+/* Members of one pass, into an open object. */
+static void add_pass(struct glk_json *json, const struct replay_result *result,
+	const struct replay_repeat *repeat)
 {
-	const struct trace *trace = result->trace;
-	double live = (double)trace->peak_live;
-
-	fprintf(file, "\n  %-14s %10s\n", "peak live",
-		figure_bytes(trace->peak_live).text);
-	fprintf(file, "  %-14s %10s  x%.4f of peak live\n", "peak reserved",
-		figure_bytes(result->peak_reserved).text,
-		(double)result->peak_reserved / live);
-	if (result->peak_host)
-		fprintf(file, "  %-14s %10s\n", "peak on host",
-			figure_bytes(result->peak_host).text);
-	if (result->budget != UINT64_MAX)
-		fprintf(file, "  %-14s %10s  x%.4f\n", "budget",
-			figure_bytes(result->budget).text, (double)result->budget / live);
+	glk_json_add_figure(json, "wall_s", (double)repeat->wall_ns / 1e9, 6);
+	glk_json_add_figure(json, "driver_ms", (double)repeat->driver.now_ns / 1e6, 9);
+	glk_json_key(json, "driver_calls");
+	glk_json_object(json);
+	for (size_t i = 0; i < sizeof(shown_calls) / sizeof(shown_calls[0]); i++)
+		glk_json_add_uint(json, glake_call_name(shown_calls[i]),
+			repeat->driver.calls[shown_calls[i]]);
+	glk_json_end(json);
+	add_latency(json, "malloc_ns", &repeat->malloc_ns);
+	add_latency(json, "free_ns", &repeat->free_ns);
+	glk_json_add_uint(json, "hits", repeat->hits);
+	glk_json_add_uint(json, "misses", repeat->misses);
+	glk_json_add_uint(json, "oom", repeat->oom);
+	glk_json_add_uint(json, "failed", repeat->failed);
+	glk_json_add_uint(json, "called", repeat->called);
+	glk_json_key(json, "hold_ns");
+	glk_json_object(json);
+	glk_json_add_uint(json, "max", (uint64_t)repeat->hold_ns);
+	glk_json_add_text(json, "clock", result->hold_clock.text);
+	glk_json_end(json);
+	if (result->trace->job_us)
+		glk_json_add_figure(json, "of_job_percent",
+			(double)repeat->driver.now_ns / (double)result->trace->job_us /
+				10,
+			4);
 }
 
-/* Three tables of at most 80 columns: what a pass took, the calls of the driver, the times of single calls. */
-static void print_passes(const struct replay_result *result, FILE *file)
+static void add_repeats(struct glk_json *json, const struct replay_result *result)
 {
-	double job_ns = (double)result->trace->job_us * 1e3;
-
-	fprintf(file,
-		"\n  repeat      wall    driver  of job |     hits  misses called    oom  lock, max\n");
+	glk_json_key(json, "repeats");
+	glk_json_array(json);
 	for (size_t i = 0; i < result->repeats; i++) {
-		const struct replay_repeat *repeat = &result->repeat[i];
-		double driver_ns = (double)repeat->driver.now_ns;
-
-		fprintf(file, "  %6zu %9s %9s", i + 1,
-			figure_ns((double)repeat->wall_ns).text,
-			figure_ns(driver_ns).text);
-		if (job_ns > 0)
-			fprintf(file, " %5.2f %% |", driver_ns / job_ns * 100);
-		else
-			fprintf(file, "       - |");
-		fprintf(file, " %8llu %7llu %6llu %6llu  %9s\n",
-			(unsigned long long)repeat->hits,
-			(unsigned long long)repeat->misses,
-			(unsigned long long)repeat->called,
-			(unsigned long long)repeat->oom,
-			figure_ns((double)repeat->hold_ns).text);
+		glk_json_object(json);
+		add_pass(json, result, &result->repeat[i]);
+		glk_json_end(json);
 	}
-	fprintf(file, "  driver: time in its calls%s; called: requests that called it\n",
-		result->backend[0] == 's' ? ", as on an H200" : "");
+	glk_json_end(json);
 }
 
-static void print_driver(const struct replay_result *result, FILE *file)
+static void add_ladder(struct glk_json *json, const struct replay_result *result)
 {
-	static const int calls[] = {GLAKE_CALL_CREATE, GLAKE_CALL_MAP,
-		GLAKE_CALL_SET_ACCESS, GLAKE_CALL_UNMAP, GLAKE_CALL_RELEASE,
-		GLAKE_CALL_EVENT_RECORD, GLAKE_CALL_EVENT_QUERY, GLAKE_CALL_STREAM_WAIT,
-		GLAKE_CALL_SYNC};
-
-	fprintf(file,
-		"\n  driver  create     map  access   unmap release  record   query    wait    sync\n");
-	for (size_t i = 0; i < result->repeats; i++) {
-		fprintf(file, "  %6zu", i + 1);
-		for (size_t k = 0; k < sizeof(calls) / sizeof(calls[0]); k++)
-			fprintf(file, " %7llu",
-				(unsigned long long)result->repeat[i]
-					.driver.calls[calls[k]]);
-		fputc('\n', file);
-	}
+	glk_json_key(json, "ladder");
+	glk_json_object(json);
+	for (int i = 0; i < GLAKE_RUNG_COUNT; i++)
+		glk_json_add_uint(json, glake_rung_name(i), result->rungs[i]);
+	glk_json_end(json);
 }
 
-static void print_latency(const struct latency_figures *figures, FILE *file)
-{
-	fprintf(file, " | %7s", figure_ns(figures->mean).text);
-	fprintf(file, " %7s", figure_ns((double)figures->p50).text);
-	fprintf(file, " %7s", figure_ns((double)figures->p99).text);
-	fprintf(file, " %7s", figure_ns((double)figures->max).text);
-}
-
-static void print_calls(const struct replay_result *result, FILE *file)
-{
-	static const char head[] = "    mean     p50     p99     max";
-
-	fprintf(file, "\n  %6s | malloc %24s | free\n  repeat |%s |%s\n", "", "", head,
-		head);
-	for (size_t i = 0; i < result->repeats; i++) {
-		fprintf(file, "  %6zu", i + 1);
-		print_latency(&result->repeat[i].malloc_ns, file);
-		print_latency(&result->repeat[i].free_ns, file);
-		fputc('\n', file);
-	}
-	if (result->options->working_set)
-		fprintf(file, "  between two calls the program used %s of its own\n",
-			figure_bytes(result->options->working_set).text);
-}
-
-static void print_ladder(const struct replay_result *result, FILE *file)
-{
-	const char *before = "\n  when memory was short:";
-
-	for (int i = 0; i < GLAKE_RUNG_COUNT; i++) {
-		if (!result->rungs[i])
-			continue;
-		fprintf(file, "%s %s %llu", before, glake_rung_name(i),
-			(unsigned long long)result->rungs[i]);
-		before = ",";
-	}
-	if (before[0] == ',')
-		fputc('\n', file);
-}
-
-static void print_pressure(const struct replay_result *result, FILE *file)
+static void add_pressure(struct glk_json *json, const struct replay_result *result)
 {
 	const struct replay_squeeze *smallest = NULL;
 
-	fprintf(file, "\n  budget        bytes       wall    driver    oom\n");
+	glk_json_key(json, "pressure");
+	glk_json_object(json);
+	glk_json_key(json, "steps");
+	glk_json_array(json);
 	for (size_t i = 0; i < result->squeezes; i++) {
 		const struct replay_squeeze *step = &result->squeeze[i];
 
-		fprintf(file, "  x%.3f    %9s", step->ratio,
-			figure_bytes(step->budget).text);
-		fprintf(file, "  %9s", figure_ns((double)step->repeat.wall_ns).text);
-		fprintf(file, " %9s %6llu\n",
-			figure_ns((double)step->repeat.driver.now_ns).text,
-			(unsigned long long)step->repeat.oom);
+		glk_json_object(json);
+		glk_json_add_figure(json, "ratio", step->ratio, 4);
+		glk_json_add_uint(json, "budget_bytes", step->budget);
+		glk_json_add_bool(json, "ok", !step->repeat.failed);
+		add_pass(json, result, &step->repeat);
+		glk_json_end(json);
 		if (!step->repeat.failed)
 			smallest = step;
 	}
+	glk_json_end(json);
+	glk_json_key(json, "smallest_ratio");
 	if (smallest)
-		fprintf(file, "  smallest budget that completed: x%.3f of peak live\n",
-			smallest->ratio);
+		glk_json_figure(json, smallest->ratio, 4);
+	else
+		glk_json_null(json);
+	glk_json_end(json);
 }
 
-void replay_print_report(const struct replay_result *result, FILE *file)
+static void add_budget(struct glk_json *json, const struct replay_result *result)
 {
-	uint64_t failed = 0;
+	glk_json_key(json, "budget_bytes");
+	if (result->budget == UINT64_MAX)
+		glk_json_null(json);
+	else
+		glk_json_uint(json, result->budget);
+}
 
-	print_head(result, file);
-	print_memory(result, file);
-	print_passes(result, file);
-	print_driver(result, file);
-	print_calls(result, file);
-	print_ladder(result, file);
+int replay_add(struct glk_json *json, const struct replay_result *result)
+{
+	const struct trace *trace = result->trace;
+	int err = 0;
+
+	glk_json_object(json);
+	glk_json_add_text(json, "trace", trace->name);
+	glk_json_add_text(json, "driver", result->backend);
+	glk_json_add_uint(json, "events", trace->count);
+	glk_json_add_uint(json, "peak_live_bytes", trace->peak_live);
+	glk_json_add_uint(json, "peak_reserved_bytes", result->peak_reserved);
+	glk_json_add_figure(json, "reserved_over_live",
+		(double)result->peak_reserved / (double)trace->peak_live, 6);
+	glk_json_add_figure(json, "job_s", (double)trace->job_us / 1e6, 9);
+	add_repeats(json, result);
+	add_ladder(json, result);
+	glk_json_add_bool(json, "ok", result->ok);
+
+	glk_json_add_uint(json, "rows", trace->rows);
+	glk_json_add_uint(json, "skipped", trace->skipped);
+	glk_json_add_uint(json, "noops", trace->noops);
+	glk_json_add_bool(json, "cut_off", trace->broken);
+	glk_json_add_uint(json, "streams", trace->streams);
+	glk_json_add_uint(json, "threads", result->threads);
+	add_budget(json, result);
+	glk_json_add_uint(json, "peak_host_bytes", result->peak_host);
+	glk_json_add_uint(json, "lost_bytes", result->lost);
+	glk_json_add_uint(json, "leaked_blocks", result->leaked);
 	if (result->options->pressure)
-		print_pressure(result, file);
-	for (size_t i = 0; i < result->repeats; i++)
-		failed += result->repeat[i].failed;
+		add_pressure(json, result);
+	if (result->options->working_set)
+		glk_json_add_uint(
+			json, "working_set_bytes", result->options->working_set);
 	if (!result->ok)
-		fprintf(file, "\n  FAILED: %s (%llu requests not served)\n",
-			result->failure, (unsigned long long)failed);
-	fputc('\n', file);
+		glk_json_add_text(json, "failure", result->failure);
+	if (result->options->contents)
+		err = replay_add_contents(json, result);
+	glk_json_end(json);
+	return err;
 }

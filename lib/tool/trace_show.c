@@ -5,16 +5,13 @@
  */
 #include "tool/trace_tool.h"
 
-#include "base/json.h"
-#include "tool/figure.h"
 #include "tool/progress.h"
+#include "tool/report.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#define ROWS_MAX 20 /* of a table for people */
 
 struct thread {
 	uint64_t lane, tid;
@@ -250,137 +247,44 @@ static void add_lists(struct glk_json *json, const struct show *show)
 	glk_json_end(json);
 }
 
-static void print_json(const struct show *show)
+static void add(struct glk_json *json, const struct show *show)
 {
-	struct glk_json json;
-
-	glk_json_init(&json, stdout, 2);
-	glk_json_object(&json);
-	glk_json_add_text(&json, "trace", show->options->file);
-	glk_json_add_text(&json, "format", trace_format_name(&show->reading));
+	glk_json_object(json);
+	glk_json_add_text(json, "trace", show->options->file);
+	glk_json_add_text(json, "format", trace_format_name(&show->reading));
 	if (show->reading.is_ours)
-		add_program(&json, show);
+		add_program(json, show);
 	glk_json_add_figure(
-		&json, "job_s", (double)(show->last_ns - show->first_ns) / 1e9, 9);
-	glk_json_add_uint(&json, "events", show->events);
-	glk_json_add_uint(&json, "dropped", dropped(show));
-	glk_json_add_bool(&json, "midway", show->reading.header.midway);
-	glk_json_add_uint(&json, "frees_of_before", show->reading.before);
-	glk_json_add_uint(&json, "skipped", show->reading.skipped);
-	glk_json_add_bool(&json, "cut_off", show->reading.broken);
-	glk_json_key(&json, "kinds");
-	glk_json_object(&json);
+		json, "job_s", (double)(show->last_ns - show->first_ns) / 1e9, 9);
+	glk_json_add_uint(json, "events", show->events);
+	glk_json_add_uint(json, "dropped", dropped(show));
+	glk_json_add_bool(json, "midway", show->reading.header.midway);
+	glk_json_add_uint(json, "frees_of_before", show->reading.before);
+	glk_json_add_uint(json, "skipped", show->reading.skipped);
+	glk_json_add_bool(json, "cut_off", show->reading.broken);
+	glk_json_key(json, "kinds");
+	glk_json_object(json);
 	for (unsigned i = 0; i < GLAKE_TRACE_KINDS; i++) {
 		if (show->kinds[i])
-			glk_json_add_uint(&json, trace_kind_name(i), show->kinds[i]);
+			glk_json_add_uint(json, trace_kind_name(i), show->kinds[i]);
 	}
-	glk_json_end(&json);
-	glk_json_key(&json, "gpus");
-	glk_json_array(&json);
+	glk_json_end(json);
+	glk_json_key(json, "gpus");
+	glk_json_array(json);
 	for (unsigned i = 0; i < GLK_TOOL_GPUS; i++) {
 		if (!show->gpus[i])
 			continue;
-		glk_json_object(&json);
-		glk_json_add_uint(&json, "gpu", i);
-		glk_json_add_uint(&json, "events", show->gpus[i]);
-		glk_json_add_uint(&json, "peak_live_bytes", show->live.peak[i]);
-		glk_json_add_uint(&json, "live_bytes_at_end", show->live.bytes[i]);
-		glk_json_end(&json);
+		glk_json_object(json);
+		glk_json_add_uint(json, "gpu", i);
+		glk_json_add_uint(json, "events", show->gpus[i]);
+		glk_json_add_uint(json, "peak_live_bytes", show->live.peak[i]);
+		glk_json_add_uint(json, "live_bytes_at_end", show->live.bytes[i]);
+		glk_json_end(json);
 	}
-	glk_json_end(&json);
-	add_lists(&json, show);
-	glk_json_add_bool(&json, "ok", true);
-	glk_json_end(&json);
-	glk_json_fini(&json);
-}
-
-static const char *ending(const struct show *show)
-{
-	if (show->reading.header.closed_ns)
-		return "to its end";
-	return show->reading.is_written ? "and is being recorded still"
-					: "not to its end: the program was killed";
-}
-
-static void print_program(const struct show *show)
-{
-	const struct glake_trace_header *h = &show->reading.header;
-	char text[64];
-
-	printf("  %-10s %s, process %llu, on %s with %u GPU%s\n", "recorded",
-		h->program[0] ? h->program : "by glakectl", (unsigned long long)h->pid,
-		h->backend[0] ? h->backend : "nothing", h->devices,
-		h->devices == 1 ? "" : "s");
-	printf("  %-10s %s by glake %s, %s\n", "began",
-		start_time(show, text, sizeof(text)) ? text : "at no known time",
-		h->library[0] ? h->library : "of no version", ending(show));
-}
-
-static void print_kinds(const struct show *show)
-{
-	printf("  %-10s %llu in %s", "events", (unsigned long long)show->events,
-		figure_ns((double)(show->last_ns - show->first_ns)).text);
-	if (dropped(show))
-		printf(", and %llu that were NOT recorded",
-			(unsigned long long)dropped(show));
-	putchar('\n');
-	if (show->reading.header.midway)
-		printf("  recording began while the program ran; %zu frees of blocks from before "
-		       "are left out\n",
-			show->reading.before);
-	if (show->reading.skipped || show->reading.broken)
-		printf("  SKIPPED %zu of %zu rows%s\n", show->reading.skipped,
-			show->reading.rows,
-			show->reading.broken ? ", and the rest of a broken file" : "");
-	for (unsigned i = 0; i < GLAKE_TRACE_KINDS; i++) {
-		if (show->kinds[i])
-			printf("    %-20s %12llu\n", trace_kind_name(i),
-				(unsigned long long)show->kinds[i]);
-	}
-}
-
-static void print_more(size_t count)
-{
-	if (count > ROWS_MAX)
-		printf("    and %zu more\n", count - ROWS_MAX);
-}
-
-static void print_lists(const struct show *show)
-{
-	const struct thread *threads = show->threads.items;
-	const struct stream *streams = show->streams.items;
-
-	printf("\n    %-6s %12s  peak live\n", "GPU", "events");
-	for (unsigned i = 0; i < GLK_TOOL_GPUS; i++) {
-		if (show->gpus[i])
-			printf("    %-6u %12llu  %s\n", i,
-				(unsigned long long)show->gpus[i],
-				figure_bytes(show->live.peak[i]).text);
-	}
-	printf("\n    %-10s %12s  name\n", "thread", "events");
-	for (size_t i = 0; i < show->threads.count && i < ROWS_MAX; i++)
-		printf("    %-10llu %12llu  %s\n", (unsigned long long)threads[i].tid,
-			(unsigned long long)threads[i].events, threads[i].name);
-	print_more(show->threads.count);
-	printf("\n    %-20s %12s\n", "stream", "events");
-	for (size_t i = 0; i < show->streams.count && i < ROWS_MAX; i++)
-		printf("    %2u:0x%-15llx %12llu\n", streams[i].gpu,
-			(unsigned long long)streams[i].handle,
-			(unsigned long long)streams[i].events);
-	print_more(show->streams.count);
-}
-
-static void print_report(const struct show *show)
-{
-	printf("%s: %s\n", show->options->file,
-		show->reading.is_ours		    ? "a trace of glake"
-			: show->reading.is_snapshot ? "a snapshot of PyTorch"
-						    : "a log of RMM");
-	if (show->reading.is_ours)
-		print_program(show);
-	print_kinds(show);
-	if (show->events)
-		print_lists(show);
+	glk_json_end(json);
+	add_lists(json, show);
+	glk_json_add_bool(json, "ok", true);
+	glk_json_end(json);
 }
 
 static void finish(struct show *show)
@@ -398,6 +302,7 @@ int trace_tool_show(const struct trace_tool_options *options)
 {
 	struct show *show = calloc(1, sizeof(*show));
 	char message[TRACE_MESSAGE_MAX];
+	struct report report;
 	int err;
 
 	if (!show) {
@@ -413,12 +318,16 @@ int trace_tool_show(const struct trace_tool_options *options)
 	err = trace_read(options->file, &show->reading, message, sizeof(message));
 	progress_end();
 	sort(show);
-	if (err)
+	if (err) {
 		glk_tool_say("%s", message);
-	else if (options->json)
-		print_json(show);
-	else
-		print_report(show);
+		err = GLK_TOOL_FAILED;
+	} else {
+		err = report_begin(&report, options->json);
+		if (!err) {
+			add(&report.json, show);
+			err = report_end(&report);
+		}
+	}
 	finish(show);
 	return err ? GLK_TOOL_FAILED : GLK_TOOL_OK;
 }

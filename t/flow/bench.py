@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """glakectl bench: what is counted, not how fast it was."""
 import json
+import re
 
 from tap import done, equal, has, note, ok, start, tool
 
@@ -53,7 +54,7 @@ def without_bins():
     """Where nothing can hit, the report says so."""
     run = tool("bench", "-d", "soft", "-q", "-r", "2", "-c", "policy.bins=0", "alloc")
     equal(run.returncode, 0, "large blocks without bins")
-    has(run.stdout.decode(), "NOT ALL HITS", "people are told")
+    ok(re.search("^  all hits +no$", run.stdout.decode(), re.M), "people are told")
     run = tool("bench", "-d", "soft", "-q", "-r", "2", "-c", "policy.bins=0", "-j", "alloc")
     equal(json.loads(run.stdout)["alloc"]["all_hits"], False, "and programs")
 
@@ -72,9 +73,9 @@ def tier():
         ok(all(f"peer_{step}_gbs" in case for step in ("spill", "fetch", "both")),
            "and the way to the other GPU", list(case))
     run = tool("bench", "-d", "soft", "-q", "-r", "1", "tier")
-    for row in ("suspend in place", "resume lazily, us", "quiet", "written in place"):
+    for row in ("suspend in place", "resume lazy", "quiet", "place"):
         has(run.stdout.decode(), row, "a report for people")
-    ok("GPU 1" not in run.stdout.decode(), "where one GPU has no other to send to")
+    ok("peer" not in run.stdout.decode(), "where one GPU has no other to send to")
     run = tool("bench", "-d", "soft", "-q", "-r", "1", "-c", "tier.host=16MiB", "tier")
     equal(run.returncode, 1, "without room on the host it fails")
     has(run.stderr.decode(), "tier.host", "and says which key is in the way")
@@ -96,8 +97,8 @@ def copy():
        "they are timed")
     run = tool("bench", "-d", "soft", "-q", "-r", "1", "-c", "soft.gpus=2", "-c", "io.threads=2",
                "copy")
-    has(run.stdout.decode(), "copied by 2 threads", "as many threads as are configured")
-    has(run.stdout.decode(), "2 links", "a report for people, by links")
+    ok(re.search("^ +[0-9]+ +1  - +2 ", run.stdout.decode(), re.M), "as many threads as are configured", run.stdout)
+    ok(re.search("^ +[0-9]+ +2  1-1 ", run.stdout.decode(), re.M), "a report for people, by links", run.stdout)
     run = tool("bench", "-d", "soft", "-q", "-r", "1", "-c", "soft.gpus=2", "-c", "io.lend=all",
                "-j", "copy")
     cases = json.loads(run.stdout)["copy"]["cases"]

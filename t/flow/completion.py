@@ -152,8 +152,8 @@ def check_words(folder):
     equal(bash("replay --driver s"), ["soft"], "a driver")
     equal(bash("replay --repeat "), [], "no numbers")
     equal(bash("nonsense --"), [], "of no command nothing")
-    has(" ".join(bash("bench ")), "alloc stitch handover", "the parts of bench")
-    equal(bash("bench hand"), ["handover"], "one of them")
+    has(" ".join(bash("bench ")), "alloc stitch tier", "the parts of bench")
+    equal(bash("bench sti"), ["stitch"], "one of them")
 
 
 def check_places():

@@ -55,7 +55,7 @@ def plain():
         [TOOL, "replay", "--driver", "soft", "--quiet", "--repeat", "1", "--limit", "x0.9",
          "--conf", "tier.place=host", "--conf", f"tier.host={64 * GIB}", f"{DATA}/opt13_N.csv.xz"],
         check=False, capture_output=True, text=True)
-    ok(said.returncode == 0 and "peak on host" in said.stdout and "spill_host" in said.stdout,
+    ok(said.returncode == 0 and "peak host" in said.stdout and "spill_host" in said.stdout,
        "the report for people names both", said.stdout)
 
 
