@@ -10,7 +10,6 @@
 
 #include <glake/conf.h>
 #include <glake/context.h>
-#include <glake/error.h>
 #include <glake/memory.h>
 
 #include <stdio.h>
@@ -19,16 +18,6 @@
 #include <unistd.h>
 
 #define TRIAL 1024 /* bytes */
-
-static void keep_failure(int err, char *text, size_t size)
-{
-	struct glake_error record = {.sz = sizeof(record)};
-
-	if (!glake_last_error(&record) && record.err == err && record.text[0])
-		snprintf(text, size, "%s", record.text);
-	else
-		snprintf(text, size, "%s", strerror(-err));
-}
 
 static void try_gpu(struct glake *ctx, int index, struct doctor_gpu *gpu)
 {
@@ -42,7 +31,7 @@ static void try_gpu(struct glake *ctx, int index, struct doctor_gpu *gpu)
 	if (!gpu->err)
 		gpu->err = glake_query(ctx, ptr, &block);
 	if (gpu->err)
-		keep_failure(gpu->err, gpu->failure, sizeof(gpu->failure));
+		glk_tool_keep_error(gpu->err, gpu->failure, sizeof(gpu->failure));
 	gpu->can = block.can;
 	if (ptr)
 		glake_free(ctx, ptr, NULL);
@@ -87,7 +76,7 @@ static void check_conf(const struct glk_tool_context *wanted, struct doctor_fact
 
 	if (err && !facts->conf_errors) {
 		facts->conf_errors++;
-		keep_failure(err, facts->conf_text, sizeof(facts->conf_text));
+		glk_tool_keep_error(err, facts->conf_text, sizeof(facts->conf_text));
 	} else if (!facts->conf_text[0]) {
 		snprintf(facts->conf_text, sizeof(facts->conf_text), "%s%s", path,
 			access(path, F_OK) ? " is not there, and need not be" : "");
@@ -121,7 +110,7 @@ static void open_context(
 
 	if (err) {
 		ctx = NULL;
-		keep_failure(err, facts->failure, sizeof(facts->failure));
+		glk_tool_keep_error(err, facts->failure, sizeof(facts->failure));
 	}
 	facts->soft_wanted = wants_soft(wanted, ctx);
 	if (err)

@@ -123,22 +123,6 @@ int glk_tool_option_before(int argc, char **argv, const struct option *options)
 	return next_option(argc, argv, options, true);
 }
 
-bool glk_tool_only_json(
-	int argc, char **argv, const char *help, bool *ret_json, int *ret_status)
-{
-	static const struct option options[] = {
-		{"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {0}};
-	int c;
-
-	*ret_json = false;
-	while ((c = glk_tool_option(argc, argv, options)) == 'j')
-		*ret_json = true;
-	if (c == 'h')
-		fputs(help, stdout);
-	*ret_status = c == 'h' ? GLK_TOOL_OK : GLK_TOOL_USAGE;
-	return c == -1;
-}
-
 static int set_driver(
 	struct glk_tool_context *wanted, const char *command, const char *text)
 {

@@ -60,6 +60,16 @@ void glk_tool_say_error(const char *what, int err)
 		glk_tool_say("%s: %s", what, strerror(-err));
 }
 
+void glk_tool_keep_error(int err, char *text, size_t size)
+{
+	struct glake_error record = {.sz = sizeof(record)};
+
+	if (!glake_last_error(&record) && record.err == err && record.text[0])
+		snprintf(text, size, "%s", record.text);
+	else
+		snprintf(text, size, "%s", strerror(-err));
+}
+
 int glk_tool_finish(int status)
 {
 	struct pollfd out = {.fd = STDOUT_FILENO};

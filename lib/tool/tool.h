@@ -69,15 +69,12 @@ int glk_tool_usage(const char *command, const char *format, ...)
 int glk_tool_option(int argc, char **argv, const struct option *options);
 /* Likewise, of those before the first other word alone: what follows is somebody else's. */
 int glk_tool_option_before(int argc, char **argv, const struct option *options);
-/* All options of a command that has --json and --help alone. False: it ends, with this status. */
-bool glk_tool_only_json(
-	int argc, char **argv, const char *help, bool *ret_json, int *ret_status);
-
 /* Of a name and the best one so far, or NULL, what a misspelt word may have been meant to be. */
 const char *glk_tool_nearest(const char *word, const char *name, const char *best);
 
-/* The record of the last failed call, as "what: sentence (class)". */
+/* The record of the last failed call, as "what: sentence (class)"; and its sentence alone. */
 void glk_tool_say_error(const char *what, int err);
+void glk_tool_keep_error(int err, char *text, size_t size);
 
 /* The options that commands share: what a context is opened with, and how to report. */
 #define GLK_TOOL_SETTINGS_MAX 256
@@ -118,6 +115,9 @@ int glk_tool_open(const struct glk_tool_context *wanted, struct glake **ret_ctx)
 struct glake_conf_value;
 int glk_tool_value(struct glake *ctx, const char *section, const char *key,
 	struct glake_conf_value *ret_value);
+
+/* Where a value of the configuration is from: "default", "file", "environment", "option". */
+const char *glk_tool_origin(int origin);
 
 /* "soft" or "cuda". */
 const char *glk_tool_backend_name(struct glake *ctx);

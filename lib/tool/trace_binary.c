@@ -10,7 +10,7 @@
  *
  * Cost		16 bytes a chunk, 4 KiB one that is open
  */
-#include "tool/trace_binary.h"
+#include "tool/trace.h"
 
 #include "base/clock.h"
 #include "tool/progress.h"
@@ -30,7 +30,43 @@
 #define OPEN_MAX      ((size_t)1 << 16) /* a program has no more threads in a trace */
 #define PROGRESS_STEP 65536
 
-int binary_fail(struct binary *b, int err, const char *format, ...)
+#define BINARY_EVENT  sizeof(struct glake_trace_event)
+#define BINARY_WINDOW 128 /* events of an open chunk in memory */
+
+struct binary {
+	int fd;
+	struct trace_reading *reading;
+	char *message;
+	size_t message_size;
+	uint64_t size;	/* of the file */
+	int64_t now_ns; /* of a trace that is being written: what is later is not read */
+	struct binary_place *places;
+	size_t count, next;
+	struct binary_chunk **heap;
+	size_t open, capacity;
+	struct trace_table blocks; /* that are live, where recording began midway */
+};
+
+/* A chunk that has something in it. */
+struct binary_place {
+	int64_t ns; /* of the first event */
+	uint64_t chunk;
+};
+
+/* An open chunk: at its next event, which is right and wanted. */
+struct binary_chunk {
+	uint64_t chunk, lane;
+	int64_t last_ns;
+	size_t at, count; /* in the window */
+	size_t number,
+		numbers; /* of the next event to read; those of the chunk in the file */
+	struct glake_trace_event events[BINARY_WINDOW];
+};
+
+/* Leaves a sentence; returns `err`. */
+static int binary_fail(struct binary *b, int err, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+static int binary_fail(struct binary *b, int err, const char *format, ...)
 {
 	va_list args;
 
@@ -40,7 +76,8 @@ int binary_fail(struct binary *b, int err, const char *format, ...)
 	return err;
 }
 
-int binary_wrong(struct binary *b, uint64_t chunk, size_t event, const char *what)
+/* Something in a chunk is wrong: counted when lenient, and 0; else an error. */
+static int binary_wrong(struct binary *b, uint64_t chunk, size_t event, const char *what)
 {
 	if (b->reading->lenient) {
 		b->reading->rows++;
@@ -51,7 +88,9 @@ int binary_wrong(struct binary *b, uint64_t chunk, size_t event, const char *wha
 		(unsigned long long)chunk, event, what);
 }
 
-int binary_read_at(struct binary *b, void *to, size_t size, uint64_t at, size_t *ret_got)
+/* As many bytes as there are, up to `size`. 0 or an error. */
+static int binary_read_at(
+	struct binary *b, void *to, size_t size, uint64_t at, size_t *ret_got)
 {
 	size_t got = 0;
 
@@ -67,6 +106,139 @@ int binary_read_at(struct binary *b, void *to, size_t size, uint64_t at, size_t 
 		got += (size_t)n;
 	}
 	*ret_got = got;
+	return 0;
+}
+
+/*
+ * One chunk of a trace of our own format, event by event, with a small window of it in memory.
+ * What a killed thread has not completed is no event; what stands behind the end of a chunk, of
+ * an unknown kind or before its time shows that the file was damaged.
+ *
+ * Of a trace that is being written a chunk ends at the first event that is later than the begin
+ * of reading. An event may also be completed between the moments when its words are read; so
+ * they are read twice, and those are taken that were complete the first time.
+ */
+
+/* Where an event lies in the file. */
+static uint64_t binary_place(const struct binary *b, uint64_t chunk, size_t event)
+{
+	const struct glake_trace_header *header = &b->reading->header;
+
+	return header->header_size + chunk * header->chunk_size + event * BINARY_EVENT;
+}
+
+/* Events of a chunk that are in the file. */
+static size_t binary_events(const struct binary *b, uint64_t chunk)
+{
+	size_t all = b->reading->header.chunk_size / BINARY_EVENT;
+	uint64_t at = binary_place(b, chunk, 0), there = at < b->size ? b->size - at : 0;
+
+	return there / BINARY_EVENT < all ? (size_t)(there / BINARY_EVENT) : all;
+}
+
+static int reread(struct binary *b, struct binary_chunk *c, size_t count)
+{
+	uint64_t what[BINARY_WINDOW];
+	size_t got;
+	int err;
+
+	for (size_t i = 0; i < count; i++)
+		what[i] = c->events[i].what;
+	err = binary_read_at(b, c->events, count * BINARY_EVENT,
+		binary_place(b, c->chunk, c->number), &got);
+	for (size_t i = 0; i < count; i++)
+		c->events[i].what = what[i];
+	return err;
+}
+
+static int refill(struct binary *b, struct binary_chunk *c)
+{
+	size_t want = c->numbers - c->number, got = 0;
+	int err;
+
+	if (want > BINARY_WINDOW)
+		want = BINARY_WINDOW;
+	err = binary_read_at(b, c->events, want * BINARY_EVENT,
+		binary_place(b, c->chunk, c->number), &got);
+	if (!err && b->reading->is_written)
+		err = reread(b, c, got / BINARY_EVENT);
+	c->at = 0;
+	c->count = got / BINARY_EVENT;
+	if (c->count < want)
+		c->numbers = c->number + c->count; /* it was cut just now */
+	return err;
+}
+
+/* Behind the end of a chunk no event is complete. */
+static int check_end(struct binary *b, struct binary_chunk *c)
+{
+	int err = 0;
+
+	while (!err && c->number < c->numbers) {
+		if (c->at == c->count)
+			err = refill(b, c);
+		for (; !err && c->at < c->count; c->at++, c->number++) {
+			if (c->events[c->at].what && c->events[c->at].ns <= b->now_ns)
+				err = binary_wrong(b, c->chunk, c->number,
+					"it stands behind the end of its chunk");
+		}
+	}
+	return err;
+}
+
+/* What is wrong with an event; NULL: nothing. */
+static const char *fault_of(const struct binary *b, const struct binary_chunk *c)
+{
+	const struct glake_trace_event *e = &c->events[c->at];
+	const struct glake_trace_header *header = &b->reading->header;
+	unsigned kind = glake_trace_kind(e->what);
+
+	if (kind == GLAKE_TRACE_NONE || kind >= GLAKE_TRACE_KINDS)
+		return "of a kind that is not known";
+	if (e->ns < c->last_ns)
+		return "its time lies before that of the event before";
+	if (header->devices && glake_trace_device(e->what) >= header->devices)
+		return "of a GPU that the program did not have";
+	if ((kind == GLAKE_TRACE_ALLOC || kind == GLAKE_TRACE_ALLOC_CONTIGUOUS) &&
+		(!glake_trace_size(e->what) || !e->address))
+		return "a block of no bytes, or at no address";
+	return NULL;
+}
+
+/* Goes to the next event that is right, the one at hand included. *ret_end: there is none. */
+static int binary_chunk_settle(struct binary *b, struct binary_chunk *c, bool *ret_end)
+{
+	const struct glake_trace_event *e;
+	const char *fault;
+	int err = 0;
+
+	*ret_end = true;
+	for (; c->number < c->numbers; c->at++, c->number++) {
+		if (c->at == c->count)
+			err = refill(b, c);
+		if (err || c->number == c->numbers)
+			return err;
+		e = &c->events[c->at];
+		if (!e->what)
+			return check_end(b, c);
+		if (e->ns > b->now_ns)
+			return 0;
+		fault = fault_of(b, c);
+		err = fault ? binary_wrong(b, c->chunk, c->number, fault) : 0;
+		if (err)
+			return err;
+		if (fault)
+			continue;
+		c->last_ns = e->ns;
+		if (glake_trace_kind(e->what) == GLAKE_TRACE_THREAD)
+			c->lane = glake_trace_size(e->what) >> 24;
+		else if (e->ns >= b->reading->header.end_ns) {
+			b->reading->late++;
+			continue;
+		}
+		*ret_end = false;
+		return 0;
+	}
 	return 0;
 }
 
@@ -268,7 +440,7 @@ static int open_next(struct binary *b)
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return binary_fail(b, -ENOMEM, "no memory for a chunk");
-	binary_chunk_begin(b, c, chunk);
+	*c = (struct binary_chunk){.chunk = chunk, .numbers = binary_events(b, chunk)};
 	err = binary_chunk_settle(b, c, &end);
 	if (err || end) {
 		free(c);
