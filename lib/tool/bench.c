@@ -8,6 +8,7 @@
 #include "tool/progress.h"
 #include "tool/report.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <getopt.h>
 #include <stdlib.h>
@@ -109,37 +110,53 @@ void bench_add_hits(struct glk_json *json, const struct bench_hits *count)
 	glk_json_add_uint(json, "driver_called", count->called);
 }
 
-static int set_size(struct bench_options *options, const char *text)
+int bench_cuda_find(const struct bench_part *part, struct bench_cuda *cuda)
 {
-	uint64_t size;
+	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+	const struct {
+		void *fn;
+		const char *name;
+	} table[] = {
+		{&cuda->fill, "cuMemsetD32Async"},
+		{&cuda->read, "cuMemcpyDtoH_v2"},
+		{&cuda->query, "cuStreamQuery"},
+		{&cuda->sync, "cuCtxSynchronize"},
+		{&cuda->context_of, "cuStreamGetCtx"},
+		{&cuda->set_context, "cuCtxSetCurrent"},
+		{&cuda->host_register, "cuMemHostRegister_v2"},
+		{&cuda->host_unregister, "cuMemHostUnregister"},
+		{&cuda->host_alloc, "cuMemHostAlloc"},
+		{&cuda->host_free, "cuMemFreeHost"},
+	};
 
-	if (glake_size_parse(text, &size) || !size)
-		return glk_tool_usage(
-			COMMAND, "--size takes bytes, as 8GiB, not '%s'", text);
-	options->size = size;
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+		void *found = library ? dlsym(library, table[i].name) : NULL;
+
+		if (!found) {
+			glk_tool_say("bench %s: the driver has no %s", part->name,
+				table[i].name);
+			return -EIO;
+		}
+		memcpy(table[i].fn, &found, sizeof(found));
+	}
 	return 0;
 }
 
-static int take_option(int c, struct bench_options *options)
+int bench_cuda_enter(const struct bench_cuda *cuda, struct CUstream_st *stream)
 {
-	switch (c) {
-	case 'r':
+	void *context = NULL;
+
+	return cuda->context_of(stream, &context) || cuda->set_context(context) ? -EIO
+										: 0;
+}
+
+static int take_option(const struct bench_set *set, int c, struct bench_options *options)
+{
+	if (c == 'r')
 		return glk_tool_read_count(
 			COMMAND, "--rounds", optarg, BENCH_ROUNDS_MAX, &options->rounds);
-	case 't':
-		return glk_tool_read_count(COMMAND, "--threads", optarg,
-			BENCH_THREADS_MAX, &options->threads);
-	case 'n':
-		return glk_tool_read_count(COMMAND, "--requests", optarg, BENCH_SIZES_MAX,
-			&options->requests);
-	case 'm':
-		return glk_tool_read_count(
-			COMMAND, "--most", optarg, BENCH_WORST_MOST, &options->most);
-	case 's':
-		return set_size(options, optarg);
-	default:
-		return glk_tool_take_option(&options->context, COMMAND, c);
-	}
+	return set->take ? set->take(c, options)
+			 : glk_tool_take_option(&options->context, COMMAND, c);
 }
 
 int bench_close(const struct bench_part *part, struct glake *ctx, int err)
@@ -211,13 +228,6 @@ static size_t place_of(const struct bench_set *set, const char *name)
 	return i;
 }
 
-static bool is_wanted(const struct bench_set *set, const bool *wanted, const char *name)
-{
-	size_t i = place_of(set, name);
-
-	return i < set->count && wanted[i];
-}
-
 int bench_run(const struct bench_set *set, int argc, char **argv)
 {
 	struct bench_options options = {.threads = 2, .requests = 7000000};
@@ -229,7 +239,7 @@ int bench_run(const struct bench_set *set, int argc, char **argv)
 			fputs(set->help, stdout);
 			return GLK_TOOL_OK;
 		}
-		if (c == '?' || take_option(c, &options))
+		if (c == '?' || take_option(set, c, &options))
 			return GLK_TOOL_USAGE;
 	}
 	for (int i = optind; i < argc; i++) {
@@ -242,8 +252,6 @@ int bench_run(const struct bench_set *set, int argc, char **argv)
 	}
 	for (size_t i = 0; optind == argc && i < set->usual; i++)
 		wanted[i] = true;
-	if (options.size && !is_wanted(set, wanted, "host"))
-		return glk_tool_usage(set->command, "--size is that of host");
 	return run(set, &options, wanted);
 }
 

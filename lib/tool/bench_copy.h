@@ -3,7 +3,7 @@
 #define GLK_TOOL_BENCH_COPY_H
 
 /* What the parts of bench copy have in common: a context, two streams, and memory at both ends. */
-#include "tool/bench_cuda.h"
+#include "tool/bench.h"
 
 #include <glake/copy.h>
 

@@ -8,7 +8,7 @@
  * The figures of the software device are those of copies within the memory of the host; it runs
  * work when it is queued, so there is nothing to wait for.
  */
-#include "tool/bench_cuda.h"
+#include "tool/bench.h"
 
 #include "base/json.h"
 #include "tool/latency.h"

@@ -9,7 +9,9 @@
 #include "base/json.h"
 #include "tool/tool.h"
 
+#include <glake/conf.h>
 #include <glake/context.h>
+#include <glake/memory.h>
 
 #include <getopt.h>
 #include <stdarg.h>
@@ -113,65 +115,148 @@ size_t doctor_count(const struct doctor *doctor, enum doctor_status status)
 	return count;
 }
 
-/* Of the terminal that stdout is; 0 if it is none. */
-static unsigned int columns(void)
-{
-	struct winsize size;
+/*
+ * What glakectl doctor judges. Nothing here fails: what cannot be had is a fact too. On each GPU a
+ * small block is allocated and given back, for a driver promises more than it keeps: only pages
+ * that were made tell what pages can do.
+ */
 
-	if (!isatty(STDOUT_FILENO))
-		return 0;
-	return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) || !size.ws_col ? 80 : size.ws_col;
+#define TRIAL 1024 /* bytes */
+
+static void try_gpu(struct glake *ctx, int index, struct doctor_gpu *gpu)
+{
+	struct glake_block block = {.sz = sizeof(block)};
+	void *ptr = NULL;
+
+	gpu->device.sz = sizeof(gpu->device);
+	gpu->err = glake_device_get(ctx, index, &gpu->device);
+	if (!gpu->err)
+		gpu->err = glake_alloc(ctx, index, TRIAL, NULL, 0, &ptr);
+	if (!gpu->err)
+		gpu->err = glake_query(ctx, ptr, &block);
+	if (gpu->err)
+		glk_tool_keep_error(gpu->err, gpu->failure, sizeof(gpu->failure));
+	gpu->can = block.can;
+	if (ptr)
+		glake_free(ctx, ptr, NULL);
 }
 
-static int report(const struct glk_tool_context *wanted, bool load)
+static void take_gpus(struct glake *ctx, struct doctor_facts *facts)
 {
-	struct doctor *doctor = calloc(1, sizeof(*doctor));
-	struct doctor_facts facts;
-	bool unfit, unsaid = false;
+	int count = glake_device_count(ctx);
 
-	if (!doctor) {
-		glk_tool_say("no memory for a report");
-		return GLK_TOOL_FAILED;
-	}
-	doctor_facts_gather(wanted, load, &facts);
-	doctor_judge(&facts, doctor);
-	doctor_facts_free(&facts);
-	if (wanted->json)
-		unsaid = doctor_print_json(doctor);
+	if (count <= 0)
+		return;
+	facts->gpus = calloc((size_t)count, sizeof(*facts->gpus));
+	if (!facts->gpus)
+		return;
+	facts->gpu_count = count;
+	for (int i = 0; i < count; i++)
+		try_gpu(ctx, i, &facts->gpus[i]);
+}
+
+static void on_finding(const struct glake_conf_finding *finding, void *arg)
+{
+	struct doctor_facts *facts = arg;
+	bool worse = finding->error && !facts->conf_errors;
+
+	if (finding->error)
+		facts->conf_errors++;
 	else
-		doctor_print_report(doctor, columns());
-	unfit = doctor_count(doctor, DOCTOR_PROBLEM);
-	free(doctor);
-	return unfit || unsaid ? GLK_TOOL_FAILED : GLK_TOOL_OK;
+		facts->conf_warnings++;
+	if (facts->conf_text[0] && !worse)
+		return;
+	snprintf(facts->conf_text, sizeof(facts->conf_text), "%s%s%s%s%s",
+		*finding->file ? finding->file : "--conf", *finding->key ? ": " : "",
+		finding->key, ": ", finding->text);
 }
 
-int glk_tool_doctor(int argc, char **argv)
+static void check_conf(const struct glk_tool_context *wanted, struct doctor_facts *facts)
 {
-	struct glk_tool_context wanted = {.quiet = true};
-	bool load = false;
-	int c, status = 0;
+	struct glake_options options = {
+		.sz = sizeof(options), .settings = wanted->settings};
+	int err = glake_conf_check(&options, on_finding, facts);
+	const char *path = glake_conf_path();
 
-	while (!status && (c = glk_tool_option(argc, argv, long_options)) != -1) {
-		if (c == 'h') {
-			fputs(help, stdout);
-			return GLK_TOOL_OK;
-		}
-		if (c == 'l')
-			load = true;
-		else
-			status = glk_tool_take_option(&wanted, COMMAND, c);
+	if (err && !facts->conf_errors) {
+		facts->conf_errors++;
+		glk_tool_keep_error(err, facts->conf_text, sizeof(facts->conf_text));
+	} else if (!facts->conf_text[0]) {
+		snprintf(facts->conf_text, sizeof(facts->conf_text), "%s%s", path,
+			access(path, F_OK) ? " is not there, and need not be" : "");
 	}
-	if (status)
-		return status;
-	if (optind < argc)
-		return glk_tool_usage(
-			COMMAND, "no argument is expected, not '%s'", argv[optind]);
-	if (load && (geteuid() || getuid())) { /* nor may a program that is setuid */
-		glk_tool_say("doctor: only root may load modules; without --load the "
-			     "report is for all");
-		return GLK_TOOL_FAILED;
+}
+
+/* Whether the software device is what is meant, by an option or by the configuration. */
+static bool wants_soft(const struct glk_tool_context *wanted, struct glake *ctx)
+{
+	struct glake_conf_value value;
+
+	if (wanted->backend == GLAKE_BACKEND_SOFT)
+		return true;
+	return ctx && wanted->backend == GLAKE_BACKEND_AUTO &&
+		!glk_tool_value(ctx, "driver", "backend", &value) &&
+		!strcmp(value.text, "soft");
+}
+
+static void open_context(
+	const struct glk_tool_context *wanted, struct doctor_facts *facts)
+{
+	struct glake_options options = {
+		.sz = sizeof(options),
+		.backend = wanted->backend,
+		.no_soft_warning = 1, /* the report says so */
+		.settings = wanted->settings,
+	};
+	struct glake_conf_value value;
+	struct glake *ctx = NULL;
+	int err = glake_open(&options, &ctx);
+
+	if (err) {
+		ctx = NULL;
+		glk_tool_keep_error(err, facts->failure, sizeof(facts->failure));
 	}
-	return report(&wanted, load);
+	facts->soft_wanted = wants_soft(wanted, ctx);
+	if (err)
+		return;
+	facts->opened = true;
+	facts->soft = glake_backend(ctx) == GLAKE_BACKEND_SOFT;
+	facts->driver.sz = sizeof(facts->driver);
+	glake_driver_get(ctx, &facts->driver);
+	if (!glk_tool_value(ctx, "pool", "export", &value))
+		snprintf(facts->export, sizeof(facts->export), "%s", value.text);
+	/* the software device in place of a GPU is looked at only where it is meant */
+	if (!facts->soft || facts->soft_wanted)
+		take_gpus(ctx, facts);
+	glake_close(ctx, NULL);
+}
+
+static void doctor_facts_gather(
+	const struct glk_tool_context *wanted, bool load, struct doctor_facts *ret_facts)
+{
+	struct doctor_facts *facts = ret_facts;
+	struct glake_node node = {.sz = sizeof(node)};
+
+	*facts = (struct doctor_facts){.parameter = glake_parameter_get, .load = load};
+	if (load)
+		doctor_load_both(facts);
+	facts->visible = getenv("CUDA_VISIBLE_DEVICES");
+	check_conf(wanted, facts);
+	/* The driver may load a module and make nodes when it is first used. */
+	open_context(wanted, facts);
+	facts->host.sz = sizeof(facts->host);
+	glake_host_get(&facts->host);
+	for (size_t i = 0; i < sizeof(facts->modules) / sizeof(*facts->modules); i++) {
+		facts->modules[i].sz = sizeof(facts->modules[i]);
+		glake_module_get(i, &facts->modules[i]);
+	}
+	facts->tools.sz = sizeof(facts->tools);
+	glake_uvm_tools_get(&facts->tools);
+	while (!glake_node_get(facts->node_count, &node)) {
+		if (facts->node_count < DOCTOR_NODES)
+			facts->nodes[facts->node_count] = node;
+		facts->node_count++;
+	}
 }
 
 /*
@@ -245,7 +330,7 @@ static void print_verdict(const struct doctor *doctor, unsigned int columns)
 	print_words(text, 0, columns);
 }
 
-void doctor_print_report(const struct doctor *doctor, unsigned int columns)
+static void doctor_print_report(const struct doctor *doctor, unsigned int columns)
 {
 	const char *part = NULL;
 
@@ -265,7 +350,7 @@ void doctor_print_report(const struct doctor *doctor, unsigned int columns)
 	print_verdict(doctor, columns);
 }
 
-int doctor_print_json(const struct doctor *doctor)
+static int doctor_print_json(const struct doctor *doctor)
 {
 	struct glk_json json;
 
@@ -283,4 +368,65 @@ int doctor_print_json(const struct doctor *doctor)
 	}
 	glk_json_end(&json);
 	return glk_json_fini(&json) ? 1 : 0;
+}
+
+/* Of the terminal that stdout is; 0 if it is none. */
+static unsigned int columns(void)
+{
+	struct winsize size;
+
+	if (!isatty(STDOUT_FILENO))
+		return 0;
+	return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) || !size.ws_col ? 80 : size.ws_col;
+}
+
+static int report(const struct glk_tool_context *wanted, bool load)
+{
+	struct doctor *doctor = calloc(1, sizeof(*doctor));
+	struct doctor_facts facts;
+	bool unfit, unsaid = false;
+
+	if (!doctor) {
+		glk_tool_say("no memory for a report");
+		return GLK_TOOL_FAILED;
+	}
+	doctor_facts_gather(wanted, load, &facts);
+	doctor_judge(&facts, doctor);
+	free(facts.gpus);
+	if (wanted->json)
+		unsaid = doctor_print_json(doctor);
+	else
+		doctor_print_report(doctor, columns());
+	unfit = doctor_count(doctor, DOCTOR_PROBLEM);
+	free(doctor);
+	return unfit || unsaid ? GLK_TOOL_FAILED : GLK_TOOL_OK;
+}
+
+int glk_tool_doctor(int argc, char **argv)
+{
+	struct glk_tool_context wanted = {.quiet = true};
+	bool load = false;
+	int c, status = 0;
+
+	while (!status && (c = glk_tool_option(argc, argv, long_options)) != -1) {
+		if (c == 'h') {
+			fputs(help, stdout);
+			return GLK_TOOL_OK;
+		}
+		if (c == 'l')
+			load = true;
+		else
+			status = glk_tool_take_option(&wanted, COMMAND, c);
+	}
+	if (status)
+		return status;
+	if (optind < argc)
+		return glk_tool_usage(
+			COMMAND, "no argument is expected, not '%s'", argv[optind]);
+	if (load && (geteuid() || getuid())) { /* nor may a program that is setuid */
+		glk_tool_say("doctor: only root may load modules; without --load the "
+			     "report is for all");
+		return GLK_TOOL_FAILED;
+	}
+	return report(&wanted, load);
 }

@@ -13,8 +13,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct glk_tool_context;
-
 /* What came of one GPU. */
 struct doctor_gpu {
 	struct glake_device device;
@@ -89,12 +87,8 @@ struct doctor_facts {
 	char conf_text[400]; /* the first finding; for want of one, which file there is */
 };
 
-/* Gathers, after it has loaded modules if it shall; to be ended by doctor_facts_free. */
-void doctor_facts_gather(
-	const struct glk_tool_context *wanted, bool load, struct doctor_facts *ret_facts);
 /* Loads nvidia and nvidia_uvm and has their nodes made. As root. */
 void doctor_load_both(struct doctor_facts *facts);
-void doctor_facts_free(struct doctor_facts *facts);
 
 enum doctor_status {
 	DOCTOR_OK,
@@ -137,10 +131,5 @@ void doctor_judge_gpus(const struct doctor_facts *facts, struct doctor *doctor);
 size_t doctor_count(const struct doctor *doctor, enum doctor_status status);
 /* "ok", "note", "problem". */
 const char *doctor_status_name(enum doctor_status status);
-
-/* Both forms of the report. `columns` of a terminal; 0: lines are not broken. */
-void doctor_print_report(const struct doctor *doctor, unsigned int columns);
-/* 0, or 1 when stdout does not take it. */
-int doctor_print_json(const struct doctor *doctor);
 
 #endif

@@ -19,18 +19,29 @@
 #define WORDS_MAX 4096	     /* to a module of Python */
 #define HERE	  "GLAKECTL" /* the variable that names glakectl, for its parts and modules */
 
-/* Becomes the program, if it lies there. `folder`: from where this one lies, or a whole path. */
-static void try_folder(
-	const char *here, const char *folder, const char *part, char **argv)
+/* The folder that glakectl lies in. */
+static void find_here(char *folder)
 {
-	bool whole = folder[0] == '/';
-	char path[PATH_MAX];
-	int length = snprintf(path, sizeof(path), "%s%s%s/glakectl-%s", whole ? "" : here,
-		whole ? "" : "/", folder, part);
+	const char *path = getenv(HERE);
+	char *end;
 
-	errno = ENAMETOOLONG;
-	if (length > 0 && (size_t)length < sizeof(path))
-		execv(path, argv);
+	snprintf(folder, PATH_MAX, "%s", path ? path : "");
+	end = strrchr(folder, '/');
+	if (end)
+		*end = '\0';
+}
+
+/* The path of a file in a folder, which is from where glakectl lies, or a whole one. False: it is too long. */
+static bool find_path(const char *folder, const char *name, char path[PATH_MAX])
+{
+	char here[PATH_MAX] = "";
+	int length;
+
+	if (folder[0] != '/')
+		find_here(here);
+	length = snprintf(
+		path, PATH_MAX, "%s%s%s/%s", here, *here ? "/" : "", folder, name);
+	return length > 0 && length < PATH_MAX;
 }
 
 int glk_tool_here(void)
@@ -47,34 +58,26 @@ int glk_tool_here(void)
 	return GLK_TOOL_OK;
 }
 
-/* The folder that glakectl lies in. */
-static void find_here(char *folder)
-{
-	const char *path = getenv(HERE);
-	char *end;
-
-	snprintf(folder, PATH_MAX, "%s", path ? path : "");
-	end = strrchr(folder, '/');
-	if (end)
-		*end = '\0';
-}
-
 int glk_tool_become(const char *part, char **argv)
 {
-	char here[PATH_MAX];
+	static const char *const places[] = {".", GLK_TOOL_PARTS};
+	char here[PATH_MAX], name[64], path[PATH_MAX];
 
+	snprintf(name, sizeof(name), "glakectl-%s", part);
+	errno = ENOENT;
+	for (size_t i = 0; i < 2 && errno == ENOENT; i++) {
+		errno = ENAMETOOLONG;
+		if (find_path(places[i], name, path))
+			execv(path, argv);
+	}
 	find_here(here);
-	try_folder(here, ".", part, argv);
-	if (errno == ENOENT)
-		try_folder(here, GLK_TOOL_PARTS, part, argv);
 	if (errno == ENOENT)
 		glk_tool_say(
-			"%s: there is no glakectl-%s, which has this command, in %s nor "
-			"in %s from there: build or install all of glake",
-			argv[0], part, here, GLK_TOOL_PARTS);
+			"%s: there is no %s, which has this command, in %s nor in %s from "
+			"there: build or install all of glake",
+			argv[0], name, here, GLK_TOOL_PARTS);
 	else
-		glk_tool_say("%s: glakectl-%s cannot be run: %s", argv[0], part,
-			strerror(errno));
+		glk_tool_say("%s: %s cannot be run: %s", argv[0], name, strerror(errno));
 	return GLK_TOOL_FAILED;
 }
 
@@ -82,15 +85,10 @@ bool glk_tool_find_library(const char *name, char path[PATH_MAX])
 {
 	/* of a build folder, where it is installed, of t/gpu/bundle and a wheel */
 	static const char *const places[] = {"../front", GLK_TOOL_LIBS, "../lib"};
-	char here[PATH_MAX];
 
-	find_here(here);
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-		bool whole = places[i][0] == '/';
-		int length = snprintf(path, PATH_MAX, "%s%s%s/%s", whole ? "" : here,
-			whole ? "" : "/", places[i], name);
 		char *real =
-			length > 0 && length < PATH_MAX ? realpath(path, NULL) : NULL;
+			find_path(places[i], name, path) ? realpath(path, NULL) : NULL;
 
 		if (real) {
 			snprintf(path, PATH_MAX, "%s", real);
@@ -102,24 +100,19 @@ bool glk_tool_find_library(const char *name, char path[PATH_MAX])
 }
 
 /* The first of these places that has the package; "": Python has to know one. */
-static void find_package(const char *here, char *ret_folder)
+static void find_package(char *ret_folder)
 {
 	/* of a build folder, where it is installed, of a wheel, of t/gpu/bundle */
 	static const char *const places[] = {"../python", GLK_TOOL_PYTHON, "../..", "."};
 	char module[PATH_MAX];
 
-	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-		bool whole = places[i][0] == '/';
-		int length = snprintf(ret_folder, PATH_MAX, "%s%s%s", whole ? "" : here,
-			whole ? "" : "/", places[i]);
-
-		if (!places[i][0] || length < 0 || length >= PATH_MAX)
-			continue;
-		length = snprintf(module, sizeof(module), "%s/glake/tool.py", ret_folder);
-		if (length > 0 && (size_t)length < sizeof(module) &&
-			!access(module, R_OK))
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
+		if (places[i][0] && find_path(places[i], "glake/tool.py", module) &&
+			!access(module, R_OK)) {
+			snprintf(ret_folder, PATH_MAX, "%.*s",
+				(int)(strlen(module) - strlen("/glake/tool.py")), module);
 			return;
-	}
+		}
 	ret_folder[0] = '\0';
 }
 
@@ -142,10 +135,7 @@ static const char start[] =
 static void first_words(
 	const char *name, const char *module, char *folder, const char **words)
 {
-	char here[PATH_MAX];
-
-	find_here(here);
-	find_package(here, folder);
+	find_package(folder);
 	words[0] = "python3";
 	words[1] = "-c";
 	words[2] = start;
@@ -203,13 +193,13 @@ int glk_tool_run_python(
 	return -err;
 }
 
-int glk_tool_part(const struct glk_tool_command *commands, int argc, char **argv)
+int glk_tool_part(
+	const char *name, int (*run)(int argc, char **argv), int argc, char **argv)
 {
 	/* A reader that goes away is a failed write like any other, noticed at the end. */
 	signal(SIGPIPE, SIG_IGN);
-	for (; commands->name; commands++)
-		if (argc && !strcmp(argv[0], commands->name))
-			return glk_tool_finish(commands->run(argc, argv));
+	if (argc && !strcmp(argv[0], name))
+		return glk_tool_finish(run(argc, argv));
 	glk_tool_say("this program is a part of glakectl, which starts it");
 	return GLK_TOOL_USAGE;
 }

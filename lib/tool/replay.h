@@ -115,17 +115,10 @@ unsigned replay_run_threads(const struct replay_run *run);
 int replay_run_pass(struct replay_run *run, struct replay_sample *samples, size_t count,
 	char *failure, size_t size, struct replay_repeat *ret_repeat);
 
-/* Chooses the events to sample, `max` at most, in order; all figures 0. */
-size_t replay_choose_samples(
-	const struct trace *trace, struct replay_sample *samples, size_t max);
-
 /* Everything with one trace: context, passes, squeezing. 0 or -errno after a message. */
 int replay_job(const struct trace *trace, const struct replay_options *options,
 	struct replay_result *ret_result);
 void replay_result_fini(struct replay_result *result);
-
-/* Budget in bytes that a limit means for a trace; UINT64_MAX for none. */
-uint64_t replay_limit_bytes(const struct replay_limit *limit, const struct trace *trace);
 
 /* What a result is. 0 or -ENOMEM. */
 struct glk_json;

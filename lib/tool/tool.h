@@ -35,13 +35,8 @@ int glk_tool_trace(int argc, char **argv);
  * part.c: commands that are programs of their own, beside glakectl in a build folder and in the
  * folder for such where it is installed. glk_tool_become() becomes one, with the arguments from
  * the command's name on; 1 after a message if it is not there. What such a program does with
- * them is glk_tool_part(): `commands` ends with a name of NULL.
+ * them is glk_tool_part().
  */
-struct glk_tool_command {
-	const char *name;
-	int (*run)(int argc, char **argv);
-};
-
 int glk_tool_become(const char *part, char **argv);
 /* The same for a command that is a module of the package glake for Python. */
 int glk_tool_become_python(const char *module, char **argv);
@@ -53,7 +48,8 @@ int glk_tool_run_python(
 int glk_tool_here(void);
 /* The path of a library that lies where glakectl's build or installation has it. */
 bool glk_tool_find_library(const char *name, char path[PATH_MAX]);
-int glk_tool_part(const struct glk_tool_command *commands, int argc, char **argv);
+int glk_tool_part(
+	const char *name, int (*run)(int argc, char **argv), int argc, char **argv);
 
 /* "glakectl: " and the text as one line on stderr. */
 void glk_tool_say(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -230,8 +230,13 @@ static int run(
 
 int glk_tool_trace(int argc, char **argv)
 {
-	static char show_name[] = TRACE_TOOL_SHOW, convert_name[] = TRACE_TOOL_CONVERT,
-		    record_name[] = TRACE_TOOL_RECORD, cut_name[] = TRACE_TOOL_CUT;
+	static const struct {
+		const char *word, *name;
+		int (*command)(const struct trace_tool_options *options);
+	} commands[] = {{"show", TRACE_TOOL_SHOW, trace_tool_show},
+		{"convert", TRACE_TOOL_CONVERT, trace_tool_convert},
+		{"cut", TRACE_TOOL_CUT, trace_tool_convert},
+		{"record", TRACE_TOOL_RECORD, NULL}};
 	const char *what = argc > 1 ? argv[1] : NULL;
 
 	if (!what)
@@ -241,21 +246,13 @@ int glk_tool_trace(int argc, char **argv)
 		fputs(help, stdout);
 		return GLK_TOOL_OK;
 	}
-	if (!strcmp(what, "show")) {
-		argv[1] = show_name;
-		return run(argc - 1, argv + 1, trace_tool_show);
-	}
-	if (!strcmp(what, "convert")) {
-		argv[1] = convert_name;
-		return run(argc - 1, argv + 1, trace_tool_convert);
-	}
-	if (!strcmp(what, "cut")) {
-		argv[1] = cut_name;
-		return run(argc - 1, argv + 1, trace_tool_convert);
-	}
-	if (!strcmp(what, "record")) {
+	for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++) {
+		if (strcmp(what, commands[i].word))
+			continue;
+		argv[1] = (char *)commands[i].name;
+		if (commands[i].command)
+			return run(argc - 1, argv + 1, commands[i].command);
 		/* a process is asked, as other modules do */
-		argv[1] = record_name;
 		return glk_tool_become_python("glake.record", argv + 1);
 	}
 	return glk_tool_usage("trace",

@@ -23,7 +23,7 @@ RULES = [
     (
         "libcuda",
         r'"libcuda|\bcu[A-Z][a-z]\w*',
-        ("lib/driver/", "lib/soft/", "lib/front/", "lib/tool/bench_cuda.", "lib/tool/feature."),
+        ("lib/driver/", "lib/soft/", "lib/front/", "lib/tool/bench", "lib/tool/feature."),
     ),
     ("abort and exit", r"\b(?:abort|_?exit|raise|longjmp)\s*\(", ("lib/tool/", "lib/driver/probe_main.c")),
     ("printing", PRINTS, ("lib/tool/", "lib/man/", "lib/share/broker_main.c", "lib/kv/engine_main.c")),

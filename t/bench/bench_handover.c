@@ -17,7 +17,6 @@
 #include "more.h"
 
 #include "base/json.h"
-#include "tool/bench_cuda.h"
 #include "tool/figure.h"
 #include "tool/latency.h"
 #include "tool/progress.h"

@@ -8,10 +8,12 @@
 
 #include <getopt.h>
 
+#define COMMAND "bench-more"
+
 static const struct bench_part *const parts[] = {&bench_sizes, &bench_host, &bench_kv,
 	&bench_worst, &bench_scale, &bench_packed, &bench_beside, &bench_handover};
 
-static const struct option options[] = {
+static const struct option long_options[] = {
 	{"driver", required_argument, NULL, 'd'},
 	{"conf", required_argument, NULL, 'c'},
 	{"rounds", required_argument, NULL, 'r'},
@@ -55,11 +57,42 @@ static const char help[] =
 	"  -q, --quiet                  no progress, no remarks\n"
 	"  -h, --help                   this text\n";
 
+static int set_size(struct bench_options *options, const char *text)
+{
+	uint64_t size;
+
+	if (glake_size_parse(text, &size) || !size)
+		return glk_tool_usage(
+			COMMAND, "--size takes bytes, as 8GiB, not '%s'", text);
+	options->size = size;
+	return 0;
+}
+
+static int take(int c, struct bench_options *options)
+{
+	switch (c) {
+	case 't':
+		return glk_tool_read_count(COMMAND, "--threads", optarg,
+			BENCH_THREADS_MAX, &options->threads);
+	case 'n':
+		return glk_tool_read_count(COMMAND, "--requests", optarg, BENCH_SIZES_MAX,
+			&options->requests);
+	case 'm':
+		return glk_tool_read_count(
+			COMMAND, "--most", optarg, BENCH_WORST_MOST, &options->most);
+	case 's':
+		return set_size(options, optarg);
+	default:
+		return glk_tool_take_option(&options->context, COMMAND, c);
+	}
+}
+
 int main(int argc, char **argv)
 {
-	static const struct bench_set set = {.command = "bench-more",
+	static const struct bench_set set = {.command = COMMAND,
 		.help = help,
-		.options = options,
+		.options = long_options,
+		.take = take,
 		.parts = parts,
 		.count = sizeof(parts) / sizeof(parts[0])};
 

@@ -43,7 +43,6 @@ def host():
     has(run.stderr.decode(), "host.limit", "and says so")
     for size in ("0", "x"):
         equal(more("-s", size, "host").returncode, 2, f"--size {size} is refused")
-    equal(more("-s", "4MiB", "tier").returncode, 2, "--size is that of host alone")
 
 
 def sizes():
