@@ -152,11 +152,8 @@ static size_t least(size_t a, size_t b)
 	return a < b ? a : b;
 }
 
-/*
- * Letters to insert, delete, replace, and neighbours to exchange (optimal string alignment);
- * the case of letters does not count. A high number for names longer than any of ours.
- */
-static size_t distance(const char *a, const char *b)
+/* Optimal string alignment. */
+size_t glk_conf_distance(const char *a, const char *b)
 {
 	size_t rows[3][NAME_MAX_LENGTH + 1], columns = strlen(b), cost;
 	size_t *above = rows[0], *row = rows[1], *spare = rows[2], *older;
@@ -195,7 +192,7 @@ int glk_conf_nearest(const char *section, const char *key)
 	int found = -1;
 
 	for (int i = 0; i < GLK_CONF_COUNT; i++) {
-		far = distance(key, keys[i].key);
+		far = glk_conf_distance(key, keys[i].key);
 		if (!strcmp(keys[i].section, section) && far < best) {
 			best = far;
 			found = i;
@@ -203,7 +200,7 @@ int glk_conf_nearest(const char *section, const char *key)
 	}
 	/* Else the right key in the wrong section. */
 	for (int i = 0; i < GLK_CONF_COUNT && found < 0; i++) {
-		if (!distance(key, keys[i].key))
+		if (!glk_conf_distance(key, keys[i].key))
 			found = i;
 	}
 	return found;
@@ -215,7 +212,7 @@ const char *glk_conf_nearest_section(const char *section)
 	const char *found = NULL;
 
 	for (int i = 0; i < GLK_CONF_COUNT; i++) {
-		far = distance(section, keys[i].section);
+		far = glk_conf_distance(section, keys[i].section);
 		if (far < best) {
 			best = far;
 			found = keys[i].section;
@@ -243,9 +240,9 @@ bool glk_conf_misspelled(const char *variable, int *ret_id)
 		if (!strcmp(variable, known))
 			return false;
 		ours |= in_section(variable, known, keys[i].section);
-		far = distance(variable + skip, known + skip);
+		far = glk_conf_distance(variable + skip, known + skip);
 		/* GLAKE_BUDGET: its section is missing */
-		if (!distance(variable + skip, keys[i].key))
+		if (!glk_conf_distance(variable + skip, keys[i].key))
 			far = 1;
 		if (far < best) {
 			best = far;

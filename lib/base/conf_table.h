@@ -58,6 +58,10 @@ int glk_conf_find(const char *section, const char *key);
 /* The name as the table has it, or NULL. */
 const char *glk_conf_section(const char *section);
 
+/* Letters to insert, delete, replace, and neighbours to exchange, whatever their case; SIZE_MAX for a name
+ * longer than any key's. */
+size_t glk_conf_distance(const char *a, const char *b);
+
 /* What was probably meant by a name that is not known; -1 and NULL for no idea. */
 int glk_conf_nearest(const char *section, const char *key);
 const char *glk_conf_nearest_section(const char *section);

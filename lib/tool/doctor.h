@@ -25,22 +25,15 @@ struct doctor_gpu {
 enum doctor_loading {
 	DOCTOR_LOAD_DONE,
 	DOCTOR_LOAD_ALREADY,
-	DOCTOR_LOAD_NO_LIBKMOD,
-	DOCTOR_LOAD_NO_MODULE,
-	DOCTOR_LOAD_UNREADABLE, /* libkmod could not look for it */
-	DOCTOR_LOAD_BLACKLISTED,
-	DOCTOR_LOAD_COMMAND,   /* its install command failed */
-	DOCTOR_LOAD_NOT_THERE, /* all went well, and it is not there */
 	DOCTOR_LOAD_FAILED,
+	DOCTOR_LOAD_NOT_THERE, /* all went well, and it is not there */
 	DOCTOR_LOAD_NOT_TRIED, /* nvidia, which it is nothing without, was not loaded */
 };
 
 struct doctor_load {
 	enum doctor_loading how;
-	int err;	   /* what libkmod answered */
-	int status;	   /* exit status of the command of that one */
-	char tried[64];	   /* where it got to: the module, or one that it depends on */
-	char command[200]; /* its install command; "" where none was run */
+	int status;	/* exit status of modprobe, or -errno where it could not be run */
+	char said[400]; /* what it said */
 };
 
 /* What came of making nodes. */

@@ -1,45 +1,28 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Loading on request. libkmod is found when it is asked for, as everywhere; what it does is what
- * modprobe does, since that is made of it. Nothing is forced, nothing is unloaded, and a module that
- * this system keeps away by its configuration stays away. Nodes are made by the driver's own
+ * Loading on request, by modprobe: nothing is forced, nothing is unloaded, and a module that this system keeps
+ * away by its configuration stays away. What it says is explained. Nodes are made by the driver's own
  * program, which knows their rights; it loads modules too, so it is only run once they are there.
  */
 #include "tool/doctor_load.h"
 
 #include <dirent.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define LIBKMOD "libkmod.so.2"
-#define MAKER	"/usr/bin/nvidia-modprobe"
+#define LOADER "/sbin/modprobe"
+#define MAKER  "/usr/bin/nvidia-modprobe"
 
-int doctor_kmod_find(struct doctor_kmod *ret_kmod)
-{
-#define NAME(name) #name,
-	static const char *const names[] = {DOCTOR_KMOD(NAME)};
-#undef NAME
-	void *library = dlopen(LIBKMOD, RTLD_NOW), *found[sizeof(names) / sizeof(*names)];
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-		found[i] = library ? dlsym(library, names[i]) : NULL;
-		if (!found[i])
-			return -ENOENT;
-	}
-	memcpy(ret_kmod, found, sizeof(*ret_kmod));
-	return 0;
-}
-
-/* Its exit status, as a shell has it; -errno if it could not be run. Stdout is for the report. */
-static int run(const char *program, const char *const *argv)
+/* Its exit status, as a shell has it; -errno if it could not be run. Stdout is for the report; what it says
+ * goes to a file, or as what this one says. */
+static int run(const char *program, const char *const *argv, int said)
 {
 	posix_spawn_file_actions_t actions;
 	int err, status;
@@ -50,7 +33,9 @@ static int run(const char *program, const char *const *argv)
 		return -err;
 	err = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
 	if (!err)
-		err = posix_spawn_file_actions_adddup2(&actions, 2, 1);
+		err = posix_spawn_file_actions_adddup2(&actions, said, 1);
+	if (!err && said != 2)
+		err = posix_spawn_file_actions_adddup2(&actions, said, 2);
 	if (!err)
 		err = posix_spawn(
 			&pid, program, &actions, NULL, (char *const *)argv, environ);
@@ -63,102 +48,36 @@ static int run(const char *program, const char *const *argv)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* libkmod's functions that tell of a step get no argument of ours, or only one of them does. */
-static const struct doctor_kmod *current;
-static struct doctor_load *telling;
-
-static void on_step(struct kmod_module *module, bool install, const char *options)
+static bool is_there(const char *root, const char *name)
 {
-	(void)install;
-	(void)options;
-	*telling = (struct doctor_load){.how = telling->how};
-	snprintf(telling->tried, sizeof(telling->tried), "%s",
-		current->kmod_module_get_name(module));
+	char path[512];
+
+	snprintf(path, sizeof(path), "%s/sys/module/%s", root, name);
+	return !access(path, F_OK);
 }
 
-static int on_command(struct kmod_module *module, const char *command, void *arg)
+/* -b: a module that is kept away by the configuration stays away. */
+static void load_module(const char *program, const char *root, const char *name,
+	struct doctor_load *ret_load)
 {
-	const char *const argv[] = {"sh", "-c", command, NULL};
-	int status;
+	const char *const argv[] = {"modprobe", "-b", name, NULL};
+	int said = memfd_create("glakectl", MFD_CLOEXEC);
+	ssize_t length;
 
-	(void)arg;
-	/* commands of modprobe.d(5) may ask for it */
-	if (setenv("MODPROBE_MODULE", current->kmod_module_get_name(module), 1))
-		return -errno;
-	status = run("/bin/sh", argv);
-	unsetenv("MODPROBE_MODULE");
-	telling->status = status;
-	snprintf(telling->command, sizeof(telling->command), "%s", command);
-	return status ? -EINVAL : 0;
-}
-
-static void say_nothing(void *data, int priority, const char *file, int line,
-	const char *fn, const char *format, va_list args)
-{
-	(void)data, (void)priority, (void)file, (void)line, (void)fn, (void)format,
-		(void)args;
-}
-
-/* In the kernel, by the name that it has there: that of its file may be another. */
-static bool is_live(
-	const struct doctor_kmod *kmod, struct kmod_ctx *ctx, const char *name)
-{
-	struct kmod_module *module = NULL;
-	int state;
-
-	if (kmod->kmod_module_new_from_name(ctx, name, &module) < 0)
-		return false;
-	state = kmod->kmod_module_get_initstate(module);
-	kmod->kmod_module_unref(module);
-	return state == KMOD_MODULE_LIVE || state == KMOD_MODULE_BUILTIN;
-}
-
-static int insert(const struct doctor_kmod *kmod, const struct kmod_list *list)
-{
-	const struct kmod_list *item;
-	int err = 0;
-
-	for (item = list; item && !err; item = kmod->kmod_list_next(list, item)) {
-		struct kmod_module *module = kmod->kmod_module_get_module(item);
-
-		err = kmod->kmod_module_probe_insert_module(module,
-			KMOD_PROBE_APPLY_BLACKLIST, NULL, on_command, NULL, on_step);
-		kmod->kmod_module_unref(module);
+	*ret_load = (struct doctor_load){.how = DOCTOR_LOAD_ALREADY};
+	if (is_there(root, name)) {
+		close(said);
+		return;
 	}
-	return err;
-}
-
-void doctor_load_module(const struct doctor_kmod *kmod, struct kmod_ctx *ctx,
-	const char *name, struct doctor_load *ret_load)
-{
-	struct doctor_load load = {.how = DOCTOR_LOAD_ALREADY};
-	struct kmod_list *list = NULL;
-
-	current = kmod;
-	telling = &load;
-	if (is_live(kmod, ctx, name))
-		goto done;
-	load.how = DOCTOR_LOAD_NO_MODULE;
-	load.err = kmod->kmod_module_new_from_lookup(ctx, name, &list);
-	/* -ENOSYS: there is no folder of modules for this kernel */
-	if (load.err < 0 && load.err != -ENOENT && load.err != -ENOSYS)
-		load.how = DOCTOR_LOAD_UNREADABLE;
-	if (load.err < 0 || !list)
-		goto done;
-	load.err = insert(kmod, list);
-	kmod->kmod_module_unref_list(list);
-	if (load.err > 0)
-		load.how = DOCTOR_LOAD_BLACKLISTED;
-	else if (load.err && load.status)
-		load.how = DOCTOR_LOAD_COMMAND;
-	else if (load.err && load.err != -EEXIST)
-		load.how = DOCTOR_LOAD_FAILED;
+	ret_load->status = run(program, argv, said);
+	length = pread(said, ret_load->said, sizeof(ret_load->said) - 1, 0);
+	ret_load->said[length < 0 ? 0 : length] = '\0';
+	close(said);
+	if (ret_load->status)
+		ret_load->how = DOCTOR_LOAD_FAILED;
 	else
-		load.how = is_live(kmod, ctx, name) ? DOCTOR_LOAD_DONE
-						    : DOCTOR_LOAD_NOT_THERE;
-done:
-	telling = NULL;
-	*ret_load = load;
+		ret_load->how =
+			is_there(root, name) ? DOCTOR_LOAD_DONE : DOCTOR_LOAD_NOT_THERE;
 }
 
 static bool wants_node(const struct glake_module *module)
@@ -225,7 +144,7 @@ static void make(const char *program, const char *first, const char *second,
 		made->how = DOCTOR_MADE_NO_PROGRAM;
 		return;
 	}
-	made->status = run(program, argv);
+	made->status = run(program, argv, 2);
 	made->how = made->status ? DOCTOR_MADE_FAILED : DOCTOR_MADE_DONE;
 }
 
@@ -266,14 +185,12 @@ void doctor_look_again(const struct doctor_missing *missing, struct doctor_made 
 }
 
 /* nvidia, blacklisted, would come along with nvidia_uvm: blacklists are not for dependencies. */
-void doctor_load_names(const struct doctor_kmod *kmod, struct kmod_ctx *ctx,
-	const char *const *names, struct doctor_load *ret_loads)
+void doctor_load_names(const char *program, const char *root, const char *const *names,
+	struct doctor_load *ret_loads)
 {
-	kmod->kmod_set_log_fn(ctx, say_nothing, NULL);
-	doctor_load_module(kmod, ctx, names[0], &ret_loads[0]);
-	if (ret_loads[0].how == DOCTOR_LOAD_DONE ||
-		ret_loads[0].how == DOCTOR_LOAD_ALREADY)
-		doctor_load_module(kmod, ctx, names[1], &ret_loads[1]);
+	load_module(program, root, names[0], &ret_loads[0]);
+	if (ret_loads[0].how <= DOCTOR_LOAD_ALREADY)
+		load_module(program, root, names[1], &ret_loads[1]);
 	else
 		ret_loads[1] = (struct doctor_load){.how = DOCTOR_LOAD_NOT_TRIED};
 }
@@ -295,72 +212,75 @@ void doctor_load_both(struct doctor_facts *facts)
 {
 	static const char *const names[2] = {"nvidia", "nvidia_uvm"};
 	struct doctor_missing missing;
-	struct kmod_ctx *ctx = NULL;
-	struct doctor_kmod kmod;
 
-	for (size_t i = 0; i < 2; i++)
-		facts->loads[i].how = DOCTOR_LOAD_NO_LIBKMOD;
-	if (!doctor_kmod_find(&kmod))
-		ctx = kmod.kmod_new(NULL, NULL);
-	if (ctx) {
-		doctor_load_names(&kmod, ctx, names, facts->loads);
-		kmod.kmod_unref(ctx);
-	}
+	doctor_load_names(LOADER, "", names, facts->loads);
 	find_now(&missing);
 	doctor_make_nodes(MAKER, &missing, &facts->made);
 	find_now(&missing);
 	doctor_look_again(&missing, &facts->made);
 }
 
-/* What the kernel, or libkmod before it, answered. */
+/* By what modprobe says: what the kernel answered, or itself before that. */
 static const struct answer {
-	int err;
-	const char *text, *advice;
+	const char *said, *text, *advice;
 } answers[] = {
-	{-EPERM,
+	{"Operation not permitted",
 		"the kernel lets nobody load it: locked down, or loading is switched off, or "
 		"this container may not",
 		"look at /sys/kernel/security/lockdown (sign the module then, or switch off "
 		"Secure Boot) and at the sysctl kernel.modules_disabled; in a container, "
 		"load it on the host"},
-	{-EKEYREJECTED, "the kernel refuses its signature",
+	{"rejected by service", "the kernel refuses its signature",
 		"sign it by a key that the kernel knows, as one enrolled by mokutil, or switch "
 		"off Secure Boot"},
-	{-ENOKEY, "the kernel does not know the key that it is signed by",
+	{"key not available", "the kernel does not know the key that it is signed by",
 		"enrol that key, as by mokutil, or switch off Secure Boot"},
-	{-ENOENT, "unknown symbol in it, or unknown parameter, or a file is missing",
+	{"Unknown symbol",
+		"unknown symbol in it, or unknown parameter, or a file is missing",
 		"dmesg names the symbol or the parameter; run depmod -a, or build the module "
 		"for this kernel again"},
-	{-ENOEXEC, "it was built for another kernel, or its file is broken",
+	{"nvalid module format", "it was built for another kernel, or its file is broken",
 		"build or install NVIDIA's driver for this kernel"},
-	{-ENODEV, "it found no GPU that it can drive",
+	{"Exec format error", "it was built for another kernel, or its file is broken",
+		"build or install NVIDIA's driver for this kernel"},
+	{"No such device", "it found no GPU that it can drive",
 		"dmesg | grep NVRM tells why: another driver may have the GPU, or it wants the "
 		"other flavour of modules"},
-	{-ENOSYS, "this kernel can load no modules",
+	{"does not have module support", "this kernel can load no modules",
 		"use a kernel that can, or, in a virtual machine or sandbox, one that has them"},
-	{-EINVAL,
+	{"Function not implemented", "this kernel can load no modules",
+		"use a kernel that can, or, in a virtual machine or sandbox, one that has them"},
+	{"Invalid argument",
 		"it refuses to start: a parameter of a value that it does not take, or what "
 		"dmesg tells",
 		"look at the options for it in /etc/modprobe.d, and at dmesg"},
+	{"not found in",
+		"there is no module of that name for this kernel in /lib/modules",
+		"install NVIDIA's driver for this kernel; in a container, load it on the host"},
+	{"install command", "its install command failed",
+		"it stands in modprobe.d(5); an install of /bin/false is how a system forbids "
+		"a module"},
+	{"", "it was not loaded", "dmesg may tell why"},
 };
 
-static void say_failure(const char *check, const char *name,
+static void judge_failure(const char *check, const char *name,
 	const struct doctor_load *load, struct doctor *doctor)
 {
-	const char *tried = *load->tried ? load->tried : name;
-	const char *of = strcmp(tried, name) ? ", which it depends on" : "";
+	const struct answer *answer = answers;
 
-	for (size_t i = 0; i < sizeof(answers) / sizeof(*answers); i++) {
-		if (answers[i].err != load->err)
-			continue;
-		doctor_add(doctor, DOCTOR_PROBLEM, check, "%s%s: %s", tried, of,
-			answers[i].text);
-		doctor_advise(doctor, "%s", answers[i].advice);
+	if (load->status < 0) {
+		doctor_add(doctor, DOCTOR_PROBLEM, check,
+			"%s cannot be loaded: " LOADER " could not be run: %s", name,
+			strerror(-load->status));
+		doctor_advise(doctor, "install kmod, or load it on the host");
 		return;
 	}
-	doctor_add(doctor, DOCTOR_PROBLEM, check, "%s%s: not loaded: %s", tried, of,
-		strerror(-load->err));
-	doctor_advise(doctor, "dmesg may tell why");
+	while (!strstr(load->said, answer->said))
+		answer++;
+	doctor_add(doctor, DOCTOR_PROBLEM, check, "%s: %s; status %d%s%.*s", name,
+		answer->text, load->status, *load->said ? ", " : "",
+		(int)strcspn(load->said, "\n"), load->said);
+	doctor_advise(doctor, "%s", answer->advice);
 }
 
 static void judge_load(
@@ -376,55 +296,23 @@ static void judge_load(
 	case DOCTOR_LOAD_ALREADY:
 		doctor_add(doctor, DOCTOR_OK, check, "%s was already there", name);
 		break;
-	case DOCTOR_LOAD_NO_LIBKMOD:
-		doctor_add(doctor, DOCTOR_PROBLEM, check,
-			"%s cannot be loaded without " LIBKMOD, name);
-		doctor_advise(
-			doctor, "install it (libkmod2, kmod-libs), or modprobe %s", name);
-		break;
-	case DOCTOR_LOAD_NO_MODULE:
-		doctor_add(doctor, DOCTOR_PROBLEM, check,
-			"there is no module %s for this kernel in /lib/modules", name);
-		doctor_advise(doctor,
-			"install NVIDIA's driver for this kernel; in a "
-			"container, load it on the host");
-		break;
-	case DOCTOR_LOAD_UNREADABLE:
-		doctor_add(doctor, DOCTOR_PROBLEM, check,
-			"%s could not be looked for: %s", name, strerror(-load->err));
-		doctor_advise(doctor,
-			"see whether /lib/modules and the files of "
-			"modprobe.d(5) can be read, and run depmod -a");
-		break;
-	case DOCTOR_LOAD_BLACKLISTED:
-		doctor_add(doctor, DOCTOR_PROBLEM, check, "%s is blacklisted", name);
-		doctor_advise(doctor,
-			"modprobe %s loads it all the same; the line that blacklists it is in "
-			"modprobe.d(5) or on the kernel's command line",
-			name);
-		break;
-	case DOCTOR_LOAD_COMMAND:
-		doctor_add(doctor, DOCTOR_PROBLEM, check,
-			"the install command of %s ended with status %d: %s", load->tried,
-			load->status, load->command);
-		doctor_advise(doctor,
-			"it stands in modprobe.d(5); an install of /bin/false "
-			"is how a system forbids a module");
+	case DOCTOR_LOAD_FAILED:
+		judge_failure(check, name, load, doctor);
 		break;
 	case DOCTOR_LOAD_NOT_THERE:
 		doctor_add(doctor, DOCTOR_PROBLEM, check,
-			"no error, and yet %s is not there%s%s", name,
-			*load->command ? ": its install command is " : "", load->command);
-		doctor_advise(
-			doctor, "look at modprobe.d(5) for what stands in its place");
+			"no error, and yet %s is not there: it is blacklisted, or a command "
+			"stands in its place",
+			name);
+		doctor_advise(doctor,
+			"modprobe %s loads it all the same where it is blacklisted; the line that "
+			"keeps it away is in modprobe.d(5) or on the kernel's command line",
+			name);
 		break;
 	case DOCTOR_LOAD_NOT_TRIED:
 		doctor_add(doctor, DOCTOR_PROBLEM, check,
 			"%s was not tried, since nvidia is not there", name);
 		doctor_advise(doctor, "mend what load.nvidia tells");
-		break;
-	case DOCTOR_LOAD_FAILED:
-		say_failure(check, name, load, doctor);
 		break;
 	}
 }

@@ -4,40 +4,14 @@
 
 /*
  * glakectl doctor --load: the one place of glake that loads kernel modules. The steps stand apart so
- * that tests can give them another libkmod, another configuration and another program.
+ * that tests can give them other programs and another machine.
  */
 #include "tool/doctor.h"
 
-#include <libkmod.h>
-
-/* clang-format off */
-#define DOCTOR_KMOD(F)									\
-	F(kmod_list_next) F(kmod_module_get_initstate) F(kmod_module_get_module)	\
-	F(kmod_module_get_name) F(kmod_module_new_from_lookup)				\
-	F(kmod_module_new_from_name) F(kmod_module_probe_insert_module)			\
-	F(kmod_module_unref) F(kmod_module_unref_list) F(kmod_new) F(kmod_set_log_fn)	\
-	F(kmod_unref)
-/* clang-format on */
-
-struct doctor_kmod {
-#define MEMBER(name) __typeof__(name) *name;
-	DOCTOR_KMOD(MEMBER)
-#undef MEMBER
-};
-
-/* 0, or -ENOENT where libkmod is not installed. */
-int doctor_kmod_find(struct doctor_kmod *ret_kmod);
-
-/* Loads names[0] and then names[1], which depends on it and is not tried without it. */
-void doctor_load_names(const struct doctor_kmod *kmod, struct kmod_ctx *ctx,
-	const char *const *names, struct doctor_load *ret_loads);
-
-/*
- * Loads one module with what it depends on, as modprobe -b does: names of modprobe.d(5), options and
- * install commands count, and a module that is blacklisted is left alone. Commands write to stderr.
- */
-void doctor_load_module(const struct doctor_kmod *kmod, struct kmod_ctx *ctx,
-	const char *name, struct doctor_load *ret_load);
+/* Loads names[0] and then names[1], which depends on it and is not tried without it, by `program`, which is modprobe.
+ * `root` is "" but for tests. */
+void doctor_load_names(const char *program, const char *root, const char *const *names,
+	struct doctor_load *ret_loads);
 
 #define DOCTOR_MINORS 255 /* of GPUs; the one after them is nvidiactl */
 

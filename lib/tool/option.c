@@ -6,6 +6,7 @@
  */
 #include "tool/tool.h"
 
+#include "base/conf_table.h"
 #include "base/parse.h"
 
 #include <glake/context.h>
@@ -37,41 +38,12 @@ static void short_options(
 	buffer[at] = '\0';
 }
 
-/* Letters to be changed, added, left out or swapped with the next; more than `most` is `most` + 1. */
-static unsigned distance(const char *a, const char *b, unsigned most)
-{
-	unsigned rows[3][WORD_MAX + 1] = {0}, la = (unsigned)strlen(a),
-				    lb = (unsigned)strlen(b);
-
-	if (la > WORD_MAX || lb > WORD_MAX)
-		return most + 1;
-	for (unsigned j = 0; j <= lb; j++)
-		rows[0][j] = j;
-	for (unsigned i = 1; i <= la; i++) {
-		unsigned *now = rows[i % 3], *last = rows[(i + 2) % 3];
-		const unsigned *before = rows[(i + 1) % 3];
-
-		now[0] = i;
-		for (unsigned j = 1; j <= lb; j++) {
-			unsigned least = last[j - 1] + (a[i - 1] != b[j - 1]);
-
-			least = last[j] + 1 < least ? last[j] + 1 : least;
-			least = now[j - 1] + 1 < least ? now[j - 1] + 1 : least;
-			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] &&
-				a[i - 2] == b[j - 1] && before[j - 2] + 1 < least)
-				least = before[j - 2] + 1;
-			now[j] = least;
-		}
-	}
-	return rows[la % 3][lb];
-}
-
 const char *glk_tool_nearest(const char *word, const char *name, const char *best)
 {
-	unsigned most = (unsigned)strlen(word) / 3 + 1, far = distance(word, name, most);
+	size_t far = glk_conf_distance(word, name);
 
-	if (far > most || far >= strlen(name) ||
-		(best && distance(word, best, most) <= far))
+	if (far > strlen(word) / 3 + 1 || far >= strlen(name) ||
+		(best && glk_conf_distance(word, best) <= far))
 		return best;
 	return name;
 }
