@@ -32,15 +32,21 @@ struct glk_kept_seal {
 	uint64_t read; /* the tick until which the contents are read */
 };
 
-/* A page of the GPU, of one slot, on which the block stands, all of it. */
-static inline bool glk_seal_is_page(
+/* On a page of the GPU, where the whole slot is the block's. */
+static inline bool glk_seal_is_whole(
 	const struct glk_map *map, const struct glk_extent *e, uint32_t slot)
 {
 	uint64_t end = (uint64_t)(slot + 1) << map->shift;
 
-	return !glk_part_gone(map, e, slot) && !glk_bit_get(map->wide, slot) &&
-		!glk_map_is_host(map, map->page[slot]) &&
+	return !glk_part_gone(map, e, slot) && !glk_map_is_host(map, map->page[slot]) &&
 		end <= e->offset + glk_extent_asked(e);
+}
+
+/* And that is the page. */
+static inline bool glk_seal_is_page(
+	const struct glk_map *map, const struct glk_extent *e, uint32_t slot)
+{
+	return !glk_bit_get(map->wide, slot) && glk_seal_is_whole(map, e, slot);
 }
 
 /* Whether a sealed page is read at another slot already. */
@@ -53,7 +59,7 @@ static inline bool glk_seal_is_again(const struct glk_map *map, uint32_t slot)
 	at = glk_map_page(map, map->page[slot])->first_alias;
 	while (!glk_is_sealed(map, at))
 		at = map->alias[at];
-	return at != slot;
+	return at != glk_mapping_at(map, slot).first;
 }
 
 /* sums.c. What is known of the contents of slots is nothing any more: others lie there, or they may be written. */
@@ -64,8 +70,8 @@ void glk_sums_fini(struct glk_cache *cache);
 struct glk_kept_seal *glk_seal_at(const struct glk_cache *cache, uint32_t word);
 /* The run of the store with the contents of a piece; 0: none. */
 uint32_t glk_seal_run(const struct glk_cache *cache, uint32_t word);
-/* The word of a sealed page, by its first slot, that is about to go, with the flags of its going, behind all uses: its contents are copied
- * unless they were, or are dropped. 0, -ENOMEM, or an error of the copy. */
+/* The word of a sealed page, by its first slot, that is about to go, with the flags of its going, behind all uses: its
+ * contents are copied unless they were, or are dropped. 0, -ENOMEM, or an error of the copy. */
 int glk_seal_keep(struct glk_arena *arena, struct glk_extent *e, uint32_t slot,
 	const struct glk_part_way *way, struct glk_use *use, uint32_t *ret_word);
 /* The page of a slot on which the block stands, all of it, is sealed. Whether it was not yet. */

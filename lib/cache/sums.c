@@ -113,7 +113,7 @@ static int look_at(struct glk_arena *arena, struct glk_extent *e, void *arg)
 	if (!part->final && !part->sealed)
 		return 0;
 	for (uint32_t slot = all.first; slot <= all.last + 1 && !err; slot++) {
-		bool takes = slot <= all.last && glk_seal_is_page(map, e, slot) &&
+		bool takes = slot <= all.last && glk_seal_is_whole(map, e, slot) &&
 			(part->final || glk_is_sealed(map, slot)) &&
 			!glk_seal_is_again(map, slot) &&
 			(s->known || !s->cache->sums || !s->cache->sums[slot]);

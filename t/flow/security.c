@@ -572,15 +572,18 @@ static void sealed_without_kernels(void)
 	flow_close(ctx, 0);
 }
 
-/* Pages that two sequences have. */
-static void sealed_tokens(void)
+/* Pages that two sequences have, small ones or a large one: each 2 MiB of them have a number. */
+static void sealed_tokens(uint32_t flags)
 {
+	uint32_t tokens = flags & GLAKE_KV_LARGE ? 4096 : 1024;
+	size_t size = (size_t)tokens * 4096;
 	struct glake *ctx = open_with(levels[3]);
 	struct glake_kv_options options = {.sz = sizeof(options),
 		.slots = 2,
-		.tokens = 1024,
+		.tokens = tokens,
 		.lanes = 1,
-		.lane_bytes = 4096};
+		.lane_bytes = 4096,
+		.flags = flags};
 	struct glake_kv_place place = {.sz = sizeof(place)};
 	uint32_t slot, other;
 	struct glake_kv *kv;
@@ -589,27 +592,30 @@ static void sealed_tokens(void)
 	if (glake_kv_open(ctx, 0, &options, NULL, &kv) ||
 		glake_kv_place_get(kv, 0, &place))
 		tap_bail("no cache");
-	is_int(glake_kv_new(kv, 1024, NULL, &slot), 0, "a sequence");
-	is_int(glake_kv_grow(kv, slot, 1024, NULL), 0, "  grows");
+	is_int(glake_kv_new(kv, tokens, NULL, &slot), 0, "a sequence");
+	is_int(glake_kv_grow(kv, slot, tokens, NULL), 0, "  grows");
 	glake_soft_stream_sync(ctx, 0, NULL);
 	at = (char *)place.base + slot * place.slot;
-	memset(at, 5, 4 * MIB);
-	is_int(glake_kv_fork(kv, slot, 1024, 1024, NULL, &other), 0, "it is forked");
+	memset(at, 5, size);
+	is_int(glake_kv_fork(kv, slot, tokens, tokens, NULL, &other), 0, "it is forked");
 	checked(ctx, 0);
-	is_int((int64_t)checked(ctx, 0).contents, 2, "pages of both are looked at");
+	is_int((int64_t)checked(ctx, 0).contents, (int64_t)(size / (2 * MIB)),
+		"pages of both are looked at");
 	at[3 * MIB] ^= 1;
 	checked(ctx, -EIO);
 	at[3 * MIB] ^= 1;
 	is_int(glake_kv_free(kv, other, NULL), 0, "one ends");
 	is_int(glake_kv_free(kv, slot, NULL), 0, "and the other");
-	is_int(glake_kv_new(kv, 1024, NULL, &slot), 0, "another sequence");
-	is_int(glake_kv_grow(kv, slot, 1024, NULL), 0, "  in its place");
+	is_int(glake_kv_new(kv, tokens, NULL, &slot), 0, "another sequence");
+	is_int(glake_kv_grow(kv, slot, tokens, NULL), 0, "  in its place");
 	glake_soft_stream_sync(ctx, 0, NULL);
-	memset((char *)place.base + slot * place.slot, 6, 4 * MIB);
+	memset((char *)place.base + slot * place.slot, 6, size);
 	checked(ctx, 0);
-	is_int(glake_kv_fork(kv, slot, 1024, 1024, NULL, &other), 0, "  is forked too");
+	is_int(glake_kv_fork(kv, slot, tokens, tokens, NULL, &other), 0,
+		"  is forked too");
 	checked(ctx, 0);
-	is_int((int64_t)checked(ctx, 0).contents, 2, "  and is not taken for the first");
+	is_int((int64_t)checked(ctx, 0).contents, (int64_t)(size / (2 * MIB)),
+		"  and is not taken for the first");
 	is_int(glake_kv_close(kv, NULL), 0, "the cache goes");
 	flow_close(ctx, 0);
 }
@@ -697,7 +703,8 @@ int main(void)
 		sealed_one_by_one();
 		sealed_and_dropped();
 		sealed_without_kernels();
-		sealed_tokens();
+		sealed_tokens(0);
+		sealed_tokens(GLAKE_KV_LARGE);
 		sealed_behind_work();
 	}
 	captured();
