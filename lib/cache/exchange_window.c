@@ -16,31 +16,16 @@
 /* Pages that are mapped between two looks at the tables. */
 #define BATCH 64
 
-static struct glk_window *find(struct glk_cache *cache)
+/* A free one; NULL: there is none, and *ret_comes tells whether others give one back, who wait for nobody. */
+static struct glk_window *find(struct glk_cache *cache, bool *ret_comes)
 {
+	*ret_comes = false;
 	for (int i = 0; i < GLK_WINDOWS; i++) {
+		*ret_comes |= !cache->windows[i].kept;
 		if (!cache->windows[i].taken)
 			return &cache->windows[i];
 	}
 	return NULL;
-}
-
-/* Whether others give one back, who wait for nobody. */
-static bool comes(const struct glk_cache *cache)
-{
-	for (int i = 0; i < GLK_WINDOWS; i++) {
-		if (!cache->windows[i].kept)
-			return true;
-	}
-	return false;
-}
-
-static int no_window(const struct glk_cache *cache)
-{
-	return glk_error(-EIO, GLAKE_ERROR_DRIVER,
-		"GPU %d: the driver keeps what was mapped in all of the %d windows through which "
-		"pages go to the host",
-		cache->device, GLK_WINDOWS);
 }
 
 static void give_back(struct glk_exchange *x)
@@ -54,16 +39,20 @@ int glk_window_open(struct glk_exchange *x, uint64_t size)
 	struct glk_cache *cache = x->arena->gpu;
 	uint64_t least = (uint64_t)GLK_EXCHANGE_PART << x->map->shift;
 	struct glk_window *w;
+	bool comes;
 	int err = 0;
 
 	/* one of two at once waits for nobody, who may be the one that has the window */
-	while (!(w = find(cache)) && x->patient && comes(cache)) {
+	while (!(w = find(cache, &comes)) && x->patient && comes) {
 		glk_plan_park(cache, false);
 		glk_lock_wait(&cache->lock, &cache->moved);
 		glk_plan_unpark(cache, false);
 	}
 	if (!w)
-		return no_window(cache);
+		return glk_error(-EIO, GLAKE_ERROR_DRIVER,
+			"GPU %d: the driver keeps what was mapped in all of the %d windows through which "
+			"pages go to the host",
+			cache->device, GLK_WINDOWS);
 	x->window = w;
 	w->taken = true;
 	w->bytes = size;

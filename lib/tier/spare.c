@@ -28,23 +28,6 @@ static void enter(void)
 	pthread_cond_init(&ended, NULL);
 }
 
-static int refuse(uint64_t usable, uint64_t size)
-{
-	return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_HOST,
-		"%s of the host can be had beside what is left to others, too few for the %s "
-		"that are to be locked",
-		glk_say_bytes(usable).text, glk_say_bytes(size).text);
-}
-
-static int refuse_node(int node, uint64_t usable, uint64_t size)
-{
-	return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_HOST,
-		"host.bind: NUMA node %d has %" PRIu64
-		" MiB beside what is left to others, too few for the %" PRIu64
-		" that are to be locked",
-		node, usable >> 20, size >> 20);
-}
-
 static int usable_of(int node, uint64_t *ret_usable)
 {
 	enum glk_topology_status status;
@@ -81,7 +64,16 @@ static int look(int node, uint64_t each, uint64_t *ret_count)
 		if (beside)
 			glk_lock_wait(&lock, &ended);
 	} while (beside);
-	return usable < each ? refuse(usable, each) : refuse_node(node, of_node, each);
+	if (usable < each)
+		return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_HOST,
+			"%s of the host can be had beside what is left to others, too few for the %s "
+			"that are to be locked",
+			glk_say_bytes(usable).text, glk_say_bytes(each).text);
+	return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_HOST,
+		"host.bind: NUMA node %d has %" PRIu64
+		" MiB beside what is left to others, too few for the %" PRIu64
+		" that are to be locked",
+		node, of_node >> 20, each >> 20);
 }
 
 int glk_spare_take(int node, uint64_t each, uint32_t *count)

@@ -149,15 +149,6 @@ int glk_cache_managed_ask(struct glk_cache *cache, uint64_t addr, uint64_t size,
 	return err;
 }
 
-/* A stream on which it moves is one that uses it: who has its memory next is behind that. */
-static void mark(struct glk_cache *cache, struct glk_extent *e, uint32_t on)
-{
-	if (on == glk_load_relaxed(&e->stream))
-		return;
-	glk_stream_enter(&cache->streams, on);
-	glk_marks_add(&cache->streams, e, on);
-}
-
 int glk_cache_managed_prefetch(struct glk_cache *cache, uint64_t addr, uint64_t size,
 	struct glk_place place, struct CUstream_st *stream)
 {
@@ -177,9 +168,10 @@ int glk_cache_managed_prefetch(struct glk_cache *cache, uint64_t addr, uint64_t 
 		return err;
 	err = cache->drv->ops->managed_prefetch(
 		cache->drv, p.addr, p.size, place, cache->device, stream);
+	/* a stream on which it moves is one that uses it: who has its memory next is behind that */
 	if (!err) {
 		glk_lock(&cache->lock);
-		mark(cache, p.e, id);
+		glk_away_mark(cache, p.e, id);
 		glk_unlock(&cache->lock);
 	}
 	glk_word_let_go(&p.e->word);
@@ -210,7 +202,7 @@ int glk_managed_move(
 		cache->drv, addr, glk_extent_asked(e), place, cache->device, stream);
 	glk_lock_resume(&cache->lock);
 	if (!err)
-		mark(cache, e, on);
+		glk_away_mark(cache, e, on);
 	return err;
 }
 

@@ -15,12 +15,6 @@ static struct glk_source *source_of(struct glk_drv *drv)
 	return (struct glk_source *)(void *)drv;
 }
 
-static int no_place(void)
-{
-	return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
-		"a GPU has %d chunks of managed memory at most", GLK_CHUNKS_MAX);
-}
-
 static int source_reserve(
 	struct glk_drv *drv, size_t size, size_t align, uint64_t *ret_addr)
 {
@@ -43,7 +37,8 @@ static int source_reserve(
 		return 0;
 	}
 	source->real->ops->managed_free(source->real, addr);
-	return no_place();
+	return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
+		"a GPU has %d chunks of managed memory at most", GLK_CHUNKS_MAX);
 }
 
 /* In place of a base: somebody gives the piece back, or the driver kept it. */
