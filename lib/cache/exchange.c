@@ -402,7 +402,7 @@ static int lift(struct glk_exchange *x)
 	return err;
 }
 
-static int raised(struct glk_exchange *x)
+static int lifted(struct glk_exchange *x)
 {
 	int err = x->err, failed = -EIO;
 	uint32_t old;
@@ -610,7 +610,7 @@ static int finish(struct glk_exchange *x)
 	int err;
 
 	glk_plan_begin(x->arena->gpu);
-	err = x->way == GLK_TO_HOST ? lowered(x) : raised(x);
+	err = x->way == GLK_TO_HOST ? lowered(x) : lifted(x);
 	glk_unclaim(x->map, x->run.first, x->run.last);
 	glk_plan_end(x->arena->gpu);
 	return err;
