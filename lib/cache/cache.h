@@ -266,8 +266,8 @@ struct glk_guard_ops {
 		struct CUstream_st *stream, uint32_t *behind);
 	/* Contents of a block leave the memory behind its addresses. Under the lock. */
 	void (*left)(struct glk_arena *arena, const struct glk_extent *e);
-	/* Whether the free of one that lies against such addresses waits for its work, so that its mappings go at once. */
-	bool (*waits)(struct glk_cache *cache);
+	/* Whether one that lies against such addresses goes with its free: nothing that is queued behind that finds it. */
+	bool (*at_once)(struct glk_cache *cache);
 	/* There is no room for a request: gives back what it keeps. Whether that was anything. */
 	bool (*yield)(struct glk_cache *cache);
 	/* There was none, and it is served without. */

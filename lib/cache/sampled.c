@@ -156,7 +156,7 @@ void glk_sampled_freed(
 {
 	struct glk_sampled *s = glk_sampled(cache);
 
-	if (glk_guard_ops(cache)->waits(cache) &&
+	if (glk_guard_ops(cache)->at_once(cache) &&
 		(clear_later(cache, s, run, use) || !clear_now(cache, s, run)))
 		return;
 	/* what finds no room is unmapped as any other idle memory */

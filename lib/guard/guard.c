@@ -513,8 +513,8 @@ static void left(struct glk_arena *arena, const struct glk_extent *e)
 	}
 }
 
-/* A free of one that lies against nothing waits for its work, and its mappings go at once. */
-static bool waits(struct glk_cache *cache)
+/* What lies against nothing goes with its free. */
+static bool at_once(struct glk_cache *cache)
 {
 	return glk_load_relaxed(&glk_guard_of(cache)->mode) == GLK_GUARD_FULL;
 }
@@ -553,7 +553,7 @@ static const struct glk_guard_ops ops = {
 	.born = born,
 	.freed = freed,
 	.left = left,
-	.waits = waits,
+	.at_once = at_once,
 	.yield = yield,
 	.without = without,
 	.refused = refused,

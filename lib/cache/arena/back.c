@@ -32,6 +32,7 @@ struct job {
 	struct glk_limbo_run end[2], stale;
 	uint32_t more; /* slots behind the last one that its last page has too */
 	uint32_t huge; /* slots of a huge page; 0: there are to be none */
+	bool sole;     /* one page is to have all of it */
 	uint32_t made; /* pages mapped so far, linked; 0: none */
 	struct glk_supply supply;
 };
@@ -102,7 +103,7 @@ static uint32_t in_large(const struct job *job, const struct run *run)
 /* Nothing stands in for it. */
 static bool is_one_page(const struct job *job)
 {
-	return job->e->whole || job->request->one;
+	return job->e->whole || job->request->one || job->sole;
 }
 
 static struct glk_need count_need(const struct job *job)
@@ -114,7 +115,8 @@ static struct glk_need count_need(const struct job *job)
 		need = (struct glk_need){.other = (uint64_t)(job->last - job->first + 1)
 				<< job->map->shift,
 			.others = 1,
-			.whole = true};
+			.whole = true,
+			.tries = job->sole};
 		return need;
 	}
 	need.other = (uint64_t)job->huge << job->map->shift;
@@ -178,6 +180,17 @@ static uint32_t find_huge(const struct job *job)
 		job->last - job->first + 1 < huge || !glk_supply_is_ample(job->arena))
 		return 0;
 	return huge;
+}
+
+/* What guard takes away with each free is mapped once and unmapped once: a page of its size costs as much as a slot does. */
+static bool is_sole(const struct job *job)
+{
+	const struct glk_guard_ops *guard = glk_guard_ops(job->arena->gpu);
+
+	return job->arena->ops->place && guard && guard->at_once(job->arena->gpu) &&
+		job->last > job->first && !job->request->run && !job->request->single &&
+		!job->e->whole &&
+		glk_bits_first(job->map->mapped, job->first, job->last) == GLK_BITS_NONE;
 }
 
 /* Idle large pages that would serve one end and lie idle beside it go elsewhere. */
@@ -337,6 +350,11 @@ static int stitch(struct job *job)
 		return err;
 	need = count_need(job);
 	err = glk_supply_get(job->arena, job->request, &need, &job->supply);
+	if (err == -ENOMEM && job->sole) {
+		job->sole = false;
+		need = count_need(job);
+		err = glk_supply_get(job->arena, job->request, &need, &job->supply);
+	}
 	if (err)
 		return err;
 	for (uint32_t slot = job->first; !err && next_run(job, slot, &run);) {
@@ -360,6 +378,7 @@ static int carry_out(struct job *job)
 	job->request->called = true;
 	job->more = find_more(job);
 	job->huge = find_huge(job);
+	job->sole = is_sole(job);
 	last = job->last + job->more;
 	/* also for what the driver may keep there */
 	if (job->more)

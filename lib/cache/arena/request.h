@@ -166,6 +166,7 @@ struct glk_need {
 	uint32_t others;       /* pages of another size, */
 	uint64_t other;	       /* bytes of each */
 	bool whole;	       /* and nothing can stand in for them */
+	bool tries;	       /* who asks has another way: no ladder is climbed for it */
 };
 
 /* 0, or -ENOMEM with a record of what was tried, and nothing taken. Small pages may stand in for

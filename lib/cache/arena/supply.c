@@ -97,20 +97,45 @@ void glk_supply_put_back(struct glk_arena *arena, struct glk_supply *supply)
 	}
 }
 
+/* Pages of other sizes that are looked at for one of the right size. */
+#define SIZES 64
+
+/* One of the right size among those that were freed last. */
+static uint32_t take_other(struct order *o)
+{
+	struct glk_map *map = &o->arena->map;
+	uint32_t id, next, past = 0, count = 0;
+
+	while ((id = glk_node_take(o->node, GLK_CLASS_OTHER))) {
+		if (glk_map_page(map, id)->size == o->other)
+			break;
+		glk_page_link(map, id, past);
+		past = id;
+		if (++count == SIZES) {
+			id = 0;
+			break;
+		}
+	}
+	for (; past; past = next) {
+		next = glk_page_next(map, past);
+		glk_node_put(o->node, past);
+	}
+	return id;
+}
+
 /* A free page of a class, in the order of the request; 0: none that it may have. */
 static uint32_t take_free(struct order *o, enum glk_class class)
 {
 	struct glk_arena *arena = o->arena;
-	uint32_t id = glk_node_take(o->node, class);
+	uint32_t id =
+		class == GLK_CLASS_OTHER ? take_other(o) : glk_node_take(o->node, class);
 	unsigned waits;
 	struct glk_use use;
 
 	if (!id)
 		return 0;
 	use = glk_page_use(&arena->map, id);
-	if ((class == GLK_CLASS_OTHER &&
-		    glk_map_page(&arena->map, id)->size != o->other) ||
-		!glk_request_may(arena, o->request, &use, &waits) ||
+	if (!glk_request_may(arena, o->request, &use, &waits) ||
 		glk_request_order_page(arena, o->request, id)) {
 		glk_node_put(o->node, id);
 		return 0;
@@ -542,7 +567,7 @@ int glk_supply_get(struct glk_arena *arena, struct glk_request *request,
 		take_all_idle(&o);
 		err = is_done(&o) ? 0 : economise(&o, target);
 	}
-	if (err == -ENOMEM)
+	if (err == -ENOMEM && !need->tries)
 		err = climb(&o);
 	if (err)
 		glk_supply_put_back(arena, ret_supply);
