@@ -5,7 +5,6 @@
  */
 #include "tool/bench.h"
 
-#include "tool/progress.h"
 #include "tool/report.h"
 
 #include <dlfcn.h>

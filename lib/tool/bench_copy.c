@@ -11,7 +11,6 @@
 #include "tool/bench_copy.h"
 #include "base/json.h"
 #include "tool/latency.h"
-#include "tool/progress.h"
 
 #include <glake/copy.h>
 #include <glake/soft.h>

@@ -12,7 +12,6 @@
 
 #include "base/json.h"
 #include "tool/latency.h"
-#include "tool/progress.h"
 
 #include <glake/soft.h>
 #include <glake/tier.h>

@@ -15,6 +15,7 @@
 struct view {
 	const struct doctor_facts *facts;
 	const struct doctor_gpu *gpu;
+	struct doctor *doctor;
 	int index;
 	char name[64];
 };
@@ -25,9 +26,10 @@ static const char *name(struct view *view, const char *what)
 	return view->name;
 }
 
-static bool judge_memory(struct view *view, struct doctor *doctor)
+static bool judge_memory(struct view *view)
 {
 	const struct glake_device *device = &view->gpu->device;
+	struct doctor *doctor = view->doctor;
 
 	if (view->gpu->err) {
 		doctor_add(doctor, DOCTOR_PROBLEM, name(view, "memory"),
@@ -60,112 +62,101 @@ static bool judge_memory(struct view *view, struct doctor *doctor)
 	return true;
 }
 
-static void judge_node(struct view *view, struct doctor *doctor)
+static void good(struct view *view, const char *what, const char *text)
+{
+	doctor_add(view->doctor, DOCTOR_OK, name(view, what), "%s", text);
+}
+
+static void note(
+	struct view *view, const char *what, const char *text, const char *advice)
+{
+	doctor_add(view->doctor, DOCTOR_NOTE, name(view, what), "%s", text);
+	doctor_advise(view->doctor, "%s", advice);
+}
+
+static void judge_node(struct view *view)
 {
 	int node = view->gpu->device.numa_node;
 
-	if (node >= 0) {
-		doctor_add(
-			doctor, DOCTOR_OK, name(view, "node"), "near NUMA node %d", node);
-	} else if (view->facts->node_count < 2) {
-		doctor_add(
-			doctor, DOCTOR_OK, name(view, "node"), "near the only NUMA node");
-	} else {
-		doctor_add(doctor, DOCTOR_NOTE, name(view, "node"),
-			"nothing tells which NUMA node it is near");
-		doctor_advise(doctor,
+	if (node >= 0)
+		doctor_add(view->doctor, DOCTOR_OK, name(view, "node"),
+			"near NUMA node %d", node);
+	else if (view->facts->node_count < 2)
+		good(view, "node", "near the only NUMA node");
+	else
+		note(view, "node", "nothing tells which NUMA node it is near",
 			"a newer firmware, or a virtual machine that is shown the "
 			"topology of its host");
-	}
 }
 
-static void judge_host_numa(struct view *view, struct doctor *doctor)
+static void judge_host_numa(struct view *view)
 {
-	if (view->gpu->device.caps & GLAKE_CAP_HOST_NUMA) {
-		doctor_add(doctor, DOCTOR_OK, name(view, "host_numa"),
-			"pages can be made on a node of the host");
-		return;
-	}
-	doctor_add(doctor, DOCTOR_NOTE, name(view, "host_numa"),
-		"the driver does not say that it makes pages on a node of the host; "
-		"glake_spill and glake_suspend do without");
-	doctor_advise(doctor, "a driver of CUDA 12.9 or later says");
-}
-
-static void judge_fd(struct view *view, struct doctor *doctor)
-{
-	if (view->gpu->can & GLAKE_CAN_EXPORT) {
-		doctor_add(doctor, DOCTOR_OK, name(view, "fd"),
-			"memory can be given to other processes as file descriptors");
-		return;
-	}
-	doctor_add(doctor, DOCTOR_NOTE, name(view, "fd"),
-		"memory cannot be given to other processes");
-	if (!strcmp(view->facts->export, "no"))
-		doctor_advise(doctor, "pool.export=no says so; auto or fd allows it");
+	if (view->gpu->device.caps & GLAKE_CAP_HOST_NUMA)
+		good(view, "host_numa", "pages can be made on a node of the host");
 	else
-		doctor_advise(doctor,
-			"a newer driver; PyTorch's and UCX's sharing between "
-			"processes and NCCL's between GPUs need it");
+		note(view, "host_numa",
+			"the driver does not say that it makes pages on a node of the "
+			"host; glake_spill and glake_suspend do without",
+			"a driver of CUDA 12.9 or later says");
 }
 
-static void judge_fabric(struct view *view, struct doctor *doctor)
+static void judge_fd(struct view *view)
 {
-	bool promised = view->gpu->device.caps & GLAKE_CAP_FABRIC;
+	if (view->gpu->can & GLAKE_CAN_EXPORT)
+		good(view, "fd",
+			"memory can be given to other processes as file descriptors");
+	else
+		note(view, "fd", "memory cannot be given to other processes",
+			!strcmp(view->facts->export, "no")
+				? "pool.export=no says so; auto or fd allows it"
+				: "a newer driver; PyTorch's and UCX's sharing between "
+				  "processes and NCCL's between GPUs need it");
+}
 
-	if (view->gpu->can & GLAKE_CAN_FABRIC) {
-		doctor_add(doctor, DOCTOR_OK, name(view, "fabric"),
-			"memory has fabric handles");
-	} else if (!promised) {
-		doctor_add(doctor, DOCTOR_OK, name(view, "fabric"),
+static void judge_fabric(struct view *view)
+{
+	if (view->gpu->can & GLAKE_CAN_FABRIC)
+		good(view, "fabric", "memory has fabric handles");
+	else if (!(view->gpu->device.caps & GLAKE_CAP_FABRIC))
+		good(view, "fabric",
 			"no fabric handles, which only NVLink between hosts needs");
-	} else if (strcmp(view->facts->export, "auto")) {
-		doctor_add(doctor, DOCTOR_OK, name(view, "fabric"),
-			"no fabric handles, as pool.export says");
-	} else {
-		doctor_add(doctor, DOCTOR_NOTE, name(view, "fabric"),
-			"the driver promises fabric handles and makes none");
-		doctor_advise(doctor,
+	else if (strcmp(view->facts->export, "auto"))
+		good(view, "fabric", "no fabric handles, as pool.export says");
+	else
+		note(view, "fabric", "the driver promises fabric handles and makes none",
 			"where NVLink spans hosts, start nvidia-imex and make a "
 			"channel (NVreg_CreateImexChannel0=1); else nothing");
-	}
 }
 
-static void judge_rdma(struct view *view, struct doctor *doctor)
+static void judge_rdma(struct view *view)
 {
-	bool can = view->gpu->can & GLAKE_CAN_RDMA;
-	bool dmabuf = view->gpu->can & GLAKE_CAN_DMABUF;
-
-	if (!view->facts->host.rdma) {
-		doctor_add(doctor, DOCTOR_OK, name(view, "rdma"),
-			"not looked for, as the host has no RDMA device");
-	} else if (can || dmabuf) {
-		doctor_add(doctor, DOCTOR_OK, name(view, "rdma"),
-			"network cards can be given its memory%s",
-			dmabuf ? ", as dma-buf too" : "");
-	} else {
-		doctor_add(doctor, DOCTOR_NOTE, name(view, "rdma"),
-			"network cards cannot be given its memory");
-		doctor_advise(doctor,
+	if (!view->facts->host.rdma)
+		good(view, "rdma", "not looked for, as the host has no RDMA device");
+	else if (view->gpu->can & GLAKE_CAN_DMABUF)
+		good(view, "rdma",
+			"network cards can be given its memory, as dma-buf too");
+	else if (view->gpu->can & GLAKE_CAN_RDMA)
+		good(view, "rdma", "network cards can be given its memory");
+	else
+		note(view, "rdma", "network cards cannot be given its memory",
 			"pool.rdma=auto or yes, pool.export=auto, and a GPU and "
 			"driver with GPUDirect RDMA");
-	}
 }
 
 void doctor_judge_gpus(const struct doctor_facts *facts, struct doctor *doctor)
 {
-	struct view view = {.facts = facts};
+	struct view view = {.facts = facts, .doctor = doctor};
 
 	doctor->part = "GPUs";
 	for (int i = 0; i < facts->gpu_count; i++) {
 		view.gpu = &facts->gpus[i];
 		view.index = i;
-		if (!judge_memory(&view, doctor))
+		if (!judge_memory(&view))
 			continue;
-		judge_node(&view, doctor);
-		judge_host_numa(&view, doctor);
-		judge_fd(&view, doctor);
-		judge_fabric(&view, doctor);
-		judge_rdma(&view, doctor);
+		judge_node(&view);
+		judge_host_numa(&view);
+		judge_fd(&view);
+		judge_fabric(&view);
+		judge_rdma(&view);
 	}
 }

@@ -4,7 +4,7 @@
  * away by its configuration stays away. What it says is explained. Nodes are made by the driver's own
  * program, which knows their rights; it loads modules too, so it is only run once they are there.
  */
-#include "tool/doctor_load.h"
+#include "tool/doctor.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -239,9 +239,8 @@ static const struct answer {
 		"unknown symbol in it, or unknown parameter, or a file is missing",
 		"dmesg names the symbol or the parameter; run depmod -a, or build the module "
 		"for this kernel again"},
-	{"nvalid module format", "it was built for another kernel, or its file is broken",
-		"build or install NVIDIA's driver for this kernel"},
-	{"Exec format error", "it was built for another kernel, or its file is broken",
+	/* "Invalid module format", "Exec format error" */
+	{"format", "it was built for another kernel, or its file is broken",
 		"build or install NVIDIA's driver for this kernel"},
 	{"No such device", "it found no GPU that it can drive",
 		"dmesg | grep NVRM tells why: another driver may have the GPU, or it wants the "

@@ -8,7 +8,6 @@
 
 #include "base/json.h"
 #include "base/parse.h"
-#include "tool/progress.h"
 #include "tool/report.h"
 
 #include <errno.h>

@@ -9,8 +9,6 @@
  */
 #include "tool/replay.h"
 
-#include "tool/progress.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

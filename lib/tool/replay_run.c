@@ -15,7 +15,6 @@
 #include "tool/replay.h"
 
 #include "base/atomic.h"
-#include "tool/progress.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -72,6 +72,17 @@ const char *glk_tool_nearest(const char *word, const char *name, const char *bes
 void glk_tool_say_error(const char *what, int err);
 void glk_tool_keep_error(int err, char *text, size_t size);
 
+/*
+ * A line on stderr for what takes longer than a second, on a terminal only, gone at the end.
+ * One at a time, from one thread.
+ */
+void progress_start(bool quiet, const char *what);
+/* The next part of the same work: the second runs on. */
+void progress_next(const char *what);
+/* Cheap enough for every few thousand steps. total 0: not known. */
+void progress_step(uint64_t done, uint64_t total);
+void progress_end(void);
+
 /* The options that commands share: what a context is opened with, and how to report. */
 #define GLK_TOOL_SETTINGS_MAX 256
 

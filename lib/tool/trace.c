@@ -9,7 +9,7 @@
  */
 #include "tool/trace.h"
 
-#include "tool/progress.h"
+#include "tool/tool.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -56,8 +56,8 @@ static int fail(struct loader *loader, int err, const char *format, ...)
 
 static int fail_file(struct loader *loader, int err, const char *what)
 {
-	snprintf(loader->message, loader->message_size, "%s: %s", loader->path, what);
-	return err;
+	return trace_fail(
+		loader->message, loader->message_size, err, "%s: %s", loader->path, what);
 }
 
 int trace_show_row(struct trace_reading *reading, const struct trace_row *row,
@@ -72,13 +72,11 @@ int trace_show_row(struct trace_reading *reading, const struct trace_row *row,
 		reading->others++;
 		return 0;
 	}
-	if (reading->seen_gpu && reading->seen_gpu - 1 != gpu) {
-		snprintf(message, size,
+	if (reading->seen_gpu && reading->seen_gpu - 1 != gpu)
+		return trace_fail(message, size, -EXDEV,
 			"the trace has events of GPU %d and of GPU %d: choose one with "
 			"--gpu",
 			reading->seen_gpu - 1, gpu);
-		return -EXDEV;
-	}
 	reading->seen_gpu = gpu + 1;
 	return reading->visit(reading->arg, row, message, size);
 }
@@ -299,10 +297,9 @@ int trace_read(
 	struct loader *loader = calloc(1, sizeof(*loader));
 	int err;
 
-	if (!loader) {
-		snprintf(message, size, "%s: %s", path, strerror(ENOMEM));
-		return -ENOMEM;
-	}
+	if (!loader)
+		return trace_fail(
+			message, size, -ENOMEM, "%s: %s", path, strerror(ENOMEM));
 	loader->path = path;
 	loader->reading = reading;
 	loader->message = message;

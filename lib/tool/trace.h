@@ -15,6 +15,10 @@
 
 #define TRACE_MESSAGE_MAX 512
 
+/* `err`, with a sentence in `message`. */
+int trace_fail(char *message, size_t size, int err, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
+
 /* Who packs: xz, gzip or zstd. By the first bytes of an archive; NULL: it is none. */
 #define TRACE_MAGIC_MAX 6
 struct trace_packer;
@@ -46,6 +50,8 @@ int trace_source_file(const struct trace_source *source);
 int trace_spool(struct trace_source *source, const char *begin, size_t begin_size,
 	char *message, size_t size, int *ret_fd);
 
+struct trace_table;
+
 /* One row of RMM's log, or one event of our own format. */
 enum trace_action {
 	TRACE_ALLOCATE,
@@ -75,6 +81,11 @@ extern const char trace_header[];
  */
 int trace_row_parse(const char *line, size_t length, char *message, size_t size,
 	struct trace_row *ret_row);
+/* Whether a row of a log is legal and without effect, where these pointers are live. */
+bool trace_row_idle(const struct trace_row *row, const struct trace_table *live);
+/* -EINVAL: its block is "live", or "not live". */
+int trace_refuse(
+	char *message, size_t size, const struct trace_row *row, const char *why);
 
 /* What one event asks for. */
 struct trace_event {

@@ -13,7 +13,7 @@
 #include "tool/trace.h"
 
 #include "base/clock.h"
-#include "tool/progress.h"
+#include "tool/tool.h"
 
 #include <errno.h>
 #include <stdarg.h>

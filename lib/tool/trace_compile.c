@@ -27,22 +27,12 @@ struct text {
 
 static int no_memory(const struct text *text)
 {
-	snprintf(text->to, text->size, "no memory to hold the trace");
-	return -ENOMEM;
+	return trace_fail(text->to, text->size, -ENOMEM, "no memory to hold the trace");
 }
 
 static int too_many(const struct text *text, size_t limit, const char *what)
 {
-	snprintf(text->to, text->size, "more than %zu %s", limit, what);
-	return -EFBIG;
-}
-
-static int refuse(
-	const struct text *text, const char *what, uint64_t pointer, const char *why)
-{
-	snprintf(text->to, text->size, "%s of 0x%llx, which is %s", what,
-		(unsigned long long)pointer, why);
-	return -EINVAL;
+	return trace_fail(text->to, text->size, -EFBIG, "more than %zu %s", limit, what);
 }
 
 /* Makes room for one more event. */
@@ -148,12 +138,10 @@ static int add_allocation(struct trace_compiler *compiler, const struct trace_ro
 	uint64_t bytes;
 
 	if (trace_table_find(&compiler->live, row->pointer) >= 0)
-		return refuse(text, "allocate", row->pointer, "live");
-	if (__builtin_add_overflow(compiler->live_bytes, row->size, &bytes)) {
-		snprintf(text->to, text->size,
+		return trace_refuse(text->to, text->size, row, "live");
+	if (__builtin_add_overflow(compiler->live_bytes, row->size, &bytes))
+		return trace_fail(text->to, text->size, -EINVAL,
 			"live sizes add up to more than 64 bits hold");
-		return -EINVAL;
-	}
 	if (reserve_block(compiler, text))
 		return -ENOMEM;
 	if (trace_table_add(&compiler->live, row->pointer, (uint32_t)trace->blocks))
@@ -173,26 +161,12 @@ static int add_free(struct trace_compiler *compiler, const struct trace_row *row
 	int64_t block = trace_table_find(&compiler->live, row->pointer);
 
 	if (block < 0)
-		return refuse(text, "free", row->pointer, "not live");
+		return trace_refuse(text->to, text->size, row, "not live");
 	trace_table_remove(&compiler->live, row->pointer);
 	event->block = (uint32_t)block | TRACE_FREE_BIT;
 	event->size = compiler->made[block].size;
 	compiler->live_bytes -= event->size;
 	return 0;
-}
-
-/* Legal, and nothing to replay. */
-static bool without_effect(
-	const struct trace_compiler *compiler, const struct trace_row *row)
-{
-	if (row->action == TRACE_FAILURE || row->action == TRACE_OTHER)
-		return true;
-	if (row->kind)
-		return false;
-	if (row->action == TRACE_ALLOCATE)
-		return !row->size;
-	return (!row->size || !row->pointer) &&
-		trace_table_find(&compiler->live, row->pointer) < 0;
 }
 
 int trace_compile_row(struct trace_compiler *compiler, const struct trace_row *row,
@@ -203,7 +177,8 @@ int trace_compile_row(struct trace_compiler *compiler, const struct trace_row *r
 	struct trace_event event;
 	int err;
 
-	if (without_effect(compiler, row)) {
+	if (row->action == TRACE_FAILURE || row->action == TRACE_OTHER ||
+		trace_row_idle(row, &compiler->live)) {
 		trace->noops++;
 		return 0;
 	}

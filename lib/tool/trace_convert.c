@@ -8,7 +8,7 @@
 #include "tool/trace_tool.h"
 
 #include "base/json.h"
-#include "tool/progress.h"
+#include "tool/tool.h"
 
 #include <errno.h>
 #include <stdio_ext.h>
@@ -46,8 +46,7 @@ static int begin(struct convert *job, char *message, size_t size)
 		header.end_ns = GLAKE_TRACE_NEVER;
 	if (job->to_ours && !job->output.path) {
 		job->wants_file = true;
-		snprintf(message, size, "a file is wanted");
-		return -ESPIPE;
+		return trace_fail(message, size, -ESPIPE, "a file is wanted");
 	}
 	/* our own format can hold them all */
 	if (job->to_ours && job->reading.gpu == TRACE_ONE_GPU)
@@ -91,7 +90,7 @@ static int take_row(void *arg, const struct trace_row *row, char *message, size_
 
 	if (err)
 		return err;
-	if (trace_live_idle(&job->live, row) ||
+	if (trace_row_idle(row, &job->live.blocks) ||
 		(row->action == TRACE_OTHER && !job->to_ours)) {
 		job->left_out += row->kind != GLAKE_TRACE_THREAD;
 		return 0;
@@ -129,11 +128,10 @@ static int complete(struct convert *job, char *message, size_t size)
 
 	if (err)
 		return err;
-	if (!job->events) {
-		snprintf(message, size, "%s: no event %s", job->options->file,
+	if (!job->events)
+		return trace_fail(message, size, -ENODATA, "%s: no event %s",
+			job->options->file,
 			job->options->cuts ? "in that part of it" : "in it to convert");
-		return -ENODATA;
-	}
 	if (!job->to_ours)
 		return 0;
 	if (job->options->cuts)

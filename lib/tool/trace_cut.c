@@ -10,20 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CAPACITY_MIN 1024
-
-struct trace_cut_block {
-	struct trace_row row; /* of its allocation */
-	uint64_t number;      /* in the order of those; 0: it is not in use, */
-	uint32_t next;	      /* and this is the next of those */
-};
-
-static int no_memory(char *message, size_t size)
-{
-	snprintf(message, size, "no memory for the live blocks");
-	return -ENOMEM;
-}
-
 static bool has_stream(const struct trace_cut *cut, uint64_t stream)
 {
 	const struct trace_tool_options *options = cut->options;
@@ -34,41 +20,10 @@ static bool has_stream(const struct trace_cut *cut, uint64_t stream)
 	return !options->streams || i < options->streams;
 }
 
-static int add_block(
-	struct trace_cut *cut, const struct trace_row *row, char *message, size_t size)
-{
-	size_t capacity = cut->capacity ? 2 * cut->capacity : CAPACITY_MIN;
-	struct trace_cut_block *more;
-	uint32_t at = cut->unused;
-
-	if (!at && cut->used == cut->capacity) {
-		more = realloc(cut->block, capacity * sizeof(*more));
-		if (!more)
-			return no_memory(message, size);
-		cut->block = more;
-		cut->capacity = capacity;
-	}
-	if (at)
-		cut->unused = cut->block[at - 1].next;
-	else
-		at = (uint32_t)++cut->used;
-	cut->block[at - 1] = (struct trace_cut_block){.row = *row, .number = cut->number};
-	return trace_table_add(&cut->blocks, row->pointer, at) ? no_memory(message, size)
-							       : 0;
-}
-
-static void remove_block(struct trace_cut *cut, uint32_t at)
-{
-	trace_table_remove(&cut->blocks, cut->block[at - 1].row.pointer);
-	cut->block[at - 1].number = 0;
-	cut->block[at - 1].next = cut->unused;
-	cut->unused = at;
-}
-
 static int by_number(const void *a, const void *b)
 {
-	const struct trace_cut_block *x = *(const struct trace_cut_block *const *)a;
-	const struct trace_cut_block *y = *(const struct trace_cut_block *const *)b;
+	const struct trace_live_block *x = *(const struct trace_live_block *const *)a;
+	const struct trace_live_block *y = *(const struct trace_live_block *const *)b;
 
 	return x->number < y->number ? -1 : x->number > y->number;
 }
@@ -77,15 +32,17 @@ static int by_number(const void *a, const void *b)
 static int put_live(struct trace_cut *cut, bool frees, int64_t ns, size_t *count,
 	char *message, size_t size)
 {
-	const struct trace_cut_block **live = calloc(cut->used + 1, sizeof(const void *));
+	const struct trace_live_block **live =
+		calloc(cut->live.used + 1, sizeof(const void *));
 	size_t found = 0;
 	int err = 0;
 
 	if (!live)
-		return no_memory(message, size);
-	for (size_t i = 0; i < cut->used; i++)
-		if (cut->block[i].number)
-			live[found++] = &cut->block[i];
+		return trace_fail(
+			message, size, -ENOMEM, "no memory for the live blocks");
+	for (size_t i = 0; i < cut->live.used; i++)
+		if (cut->live.block[i].number)
+			live[found++] = &cut->live.block[i];
 	qsort(live, found, sizeof(const void *), by_number);
 	for (size_t i = 0; i < found && !err; i++) {
 		struct trace_row row = live[i]->row;
@@ -126,8 +83,10 @@ static int begin(struct trace_cut *cut, int64_t ns, char *message, size_t size)
 int trace_cut_row(struct trace_cut *cut, const struct trace_row *row, int64_t ns,
 	uint64_t bytes, char *message, size_t size)
 {
-	int64_t at = row->pointer ? trace_table_find(&cut->blocks, row->pointer) : -1;
+	bool is_known =
+		row->pointer && trace_table_find(&cut->live.blocks, row->pointer) >= 0;
 	bool is_named = row->action == TRACE_FREE || row->kind == GLAKE_TRACE_USE;
+	uint64_t freed;
 	int err = 0;
 
 	/* whose events follow */
@@ -136,14 +95,12 @@ int trace_cut_row(struct trace_cut *cut, const struct trace_row *row, int64_t ns
 	cut->number++;
 	if (is_behind(cut, ns))
 		return 0;
-	if (is_named ? at < 0 : !has_stream(cut, row->stream))
+	if (is_named ? !is_known : !has_stream(cut, row->stream))
 		return 0;
 	if (!is_before(cut, ns) && !cut->begun)
 		err = begin(cut, ns, message, size);
-	if (!err && row->action == TRACE_ALLOCATE)
-		err = add_block(cut, row, message, size);
-	else if (!err && row->action == TRACE_FREE)
-		remove_block(cut, (uint32_t)at);
+	if (!err)
+		err = trace_live_row(&cut->live, row, message, size, &freed);
 	if (err || is_before(cut, ns))
 		return err;
 	cut->last_ns = ns - cut->base_ns;
@@ -159,7 +116,5 @@ int trace_cut_end(struct trace_cut *cut, char *message, size_t size)
 
 void trace_cut_fini(struct trace_cut *cut)
 {
-	trace_table_fini(&cut->blocks);
-	free(cut->block);
-	cut->block = NULL;
+	trace_live_fini(&cut->live);
 }

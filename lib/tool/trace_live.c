@@ -1,42 +1,28 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The blocks that are live at a place in a trace, and their sizes: what a row says of a block is
- * judged by the rows before it. Entries are used again, so it stays as small as the live set.
+ * The blocks that are live at a place in a trace, with the rows that allocated them: what a row says
+ * of a block is judged by the rows before it. Entries are used again, so it stays as small as the live
+ * set.
  */
 #include "tool/trace_tool.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #define CAPACITY_MIN 1024
-
-static int no_memory(char *message, size_t size)
-{
-	snprintf(message, size, "no memory for the live blocks");
-	return -ENOMEM;
-}
-
-static int refuse(
-	char *message, size_t size, const struct trace_row *row, const char *why)
-{
-	snprintf(message, size, "%s of 0x%llx, which is %s",
-		row->action == TRACE_FREE ? "free" : "allocate",
-		(unsigned long long)row->pointer, why);
-	return -EINVAL;
-}
+#define NO_MEMORY    "no memory for the live blocks"
 
 static int grow(struct trace_live *live)
 {
 	size_t capacity = live->capacity ? 2 * live->capacity : CAPACITY_MIN;
-	uint64_t *sizes;
+	struct trace_live_block *block;
 
 	if (live->used < live->capacity)
 		return 0;
-	sizes = realloc(live->sizes, capacity * sizeof(*sizes));
-	if (!sizes)
+	block = realloc(live->block, capacity * sizeof(*block));
+	if (!block)
 		return -ENOMEM;
-	live->sizes = sizes;
+	live->block = block;
 	live->capacity = capacity;
 	return 0;
 }
@@ -47,18 +33,19 @@ static int add(
 	uint32_t at = live->unused;
 
 	if (trace_table_find(&live->blocks, row->pointer) >= 0)
-		return refuse(message, size, row, "live");
+		return trace_refuse(message, size, row, "live");
 	if (!at && grow(live))
-		return no_memory(message, size);
+		return trace_fail(message, size, -ENOMEM, NO_MEMORY);
 	if (!at)
 		at = (uint32_t)live->used + 1;
 	if (trace_table_add(&live->blocks, row->pointer, at))
-		return no_memory(message, size);
+		return trace_fail(message, size, -ENOMEM, NO_MEMORY);
 	if (at > live->used)
 		live->used++;
 	else
-		live->unused = (uint32_t)live->sizes[at - 1];
-	live->sizes[at - 1] = row->size;
+		live->unused = live->block[at - 1].next;
+	live->block[at - 1] =
+		(struct trace_live_block){.row = *row, .number = ++live->given};
 	live->bytes[row->device] += row->size;
 	if (live->bytes[row->device] > live->peak[row->device])
 		live->peak[row->device] = live->bytes[row->device];
@@ -71,23 +58,14 @@ static int take(struct trace_live *live, const struct trace_row *row, char *mess
 	int64_t at = trace_table_find(&live->blocks, row->pointer);
 
 	if (at < 0)
-		return refuse(message, size, row, "not live");
+		return trace_refuse(message, size, row, "not live");
 	trace_table_remove(&live->blocks, row->pointer);
-	*ret_size = live->sizes[at - 1];
+	*ret_size = live->block[at - 1].row.size;
 	live->bytes[row->device] -= *ret_size;
-	live->sizes[at - 1] = live->unused;
+	live->block[at - 1].number = 0;
+	live->block[at - 1].next = live->unused;
 	live->unused = (uint32_t)at;
 	return 0;
-}
-
-bool trace_live_idle(const struct trace_live *live, const struct trace_row *row)
-{
-	if (row->kind)
-		return false;
-	if (row->action == TRACE_ALLOCATE)
-		return !row->size;
-	return row->action == TRACE_FREE && (!row->size || !row->pointer) &&
-		trace_table_find(&live->blocks, row->pointer) < 0;
 }
 
 int trace_live_row(struct trace_live *live, const struct trace_row *row, char *message,
@@ -104,6 +82,6 @@ int trace_live_row(struct trace_live *live, const struct trace_row *row, char *m
 void trace_live_fini(struct trace_live *live)
 {
 	trace_table_fini(&live->blocks);
-	free(live->sizes);
-	live->sizes = NULL;
+	free(live->block);
+	live->block = NULL;
 }

@@ -7,7 +7,6 @@
  */
 #include "tool/trace.h"
 
-#include "tool/progress.h"
 #include "tool/tool.h"
 
 #include <errno.h>
@@ -57,8 +56,7 @@ static int take_wrong(FILE *file, uint64_t length, char *message, size_t size)
 	for (char *at = text; *at; at++)
 		if ((unsigned char)*at < ' ' || *at == 0x7f)
 			*at = '?';
-	snprintf(message, size, "%s", text);
-	return -EINVAL;
+	return trace_fail(message, size, -EINVAL, "%s", text);
 }
 
 static int show(struct trace_reading *reading, const struct record *record, char *message,

@@ -12,6 +12,7 @@
 #include "tool/trace.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,6 +22,16 @@ enum column { THREAD, TIME, ACTION, POINTER, SIZE, STREAM, COLUMNS };
 
 static const char *const names[COLUMNS] = {
 	"Thread", "Time", "Action", "Pointer", "Size", "Stream"};
+
+int trace_fail(char *message, size_t size, int err, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(message, size, format, args);
+	va_end(args);
+	return err;
+}
 
 struct field {
 	const char *text;
@@ -202,11 +213,9 @@ int trace_row_parse(const char *line, size_t length, char *message, size_t size,
 	enum column bad;
 	char text[48];
 
-	if (count != COLUMNS) {
-		snprintf(message, size, "broken row: %d columns instead of %d", count,
-			COLUMNS);
-		return -EINVAL;
-	}
+	if (count != COLUMNS)
+		return trace_fail(message, size, -EINVAL,
+			"broken row: %d columns instead of %d", count, COLUMNS);
 	if (!handle(&fields[THREAD], &row.thread))
 		bad = THREAD;
 	else if (!time_of_row(&fields[TIME], &row.time_us))
@@ -227,13 +236,29 @@ int trace_row_parse(const char *line, size_t length, char *message, size_t size,
 	}
 	shown(&fields[bad], text, sizeof(text));
 	if (bad == ACTION)
-		snprintf(message, size,
+		return trace_fail(message, size, -EINVAL,
 			"unknown action '%s': it is allocate, free or allocate failure",
 			text);
-	else if (all_digits(&fields[bad]))
-		snprintf(message, size, "broken row: %s is %s, too large for 64 bits",
-			names[bad], text);
-	else
-		snprintf(message, size, "broken row: %s is '%s'", names[bad], text);
-	return -EINVAL;
+	if (all_digits(&fields[bad]))
+		return trace_fail(message, size, -EINVAL,
+			"broken row: %s is %s, too large for 64 bits", names[bad], text);
+	return trace_fail(
+		message, size, -EINVAL, "broken row: %s is '%s'", names[bad], text);
+}
+
+bool trace_row_idle(const struct trace_row *row, const struct trace_table *live)
+{
+	if (row->kind)
+		return false;
+	if (row->action == TRACE_ALLOCATE)
+		return !row->size;
+	return row->action == TRACE_FREE && (!row->size || !row->pointer) &&
+		trace_table_find(live, row->pointer) < 0;
+}
+
+int trace_refuse(char *message, size_t size, const struct trace_row *row, const char *why)
+{
+	return trace_fail(message, size, -EINVAL, "%s of 0x%llx, which is %s",
+		row->action == TRACE_FREE ? "free" : "allocate",
+		(unsigned long long)row->pointer, why);
 }

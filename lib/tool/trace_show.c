@@ -5,8 +5,8 @@
  */
 #include "tool/trace_tool.h"
 
-#include "tool/progress.h"
 #include "tool/report.h"
+#include "tool/tool.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -56,12 +56,6 @@ static void *append(struct list *list, size_t size)
 		list->capacity = capacity;
 	}
 	return memset((char *)list->items + list->count++ * size, 0, size);
-}
-
-static int no_memory(char *message, size_t size)
-{
-	snprintf(message, size, "no memory for threads and streams");
-	return -ENOMEM;
 }
 
 /* Letters that a terminal shows and does not obey. */
@@ -138,14 +132,15 @@ static int take_row(void *arg, const struct trace_row *row, char *message, size_
 	uint64_t bytes;
 	int err = 0;
 
-	if (!trace_live_idle(&show->live, row))
+	if (!trace_row_idle(row, &show->live.blocks))
 		err = trace_live_row(&show->live, row, message, size, &bytes);
 	if (err)
 		return err;
 	if (meet_thread(show, row) ||
 		(kind != GLAKE_TRACE_THREAD && has_stream(kind) &&
 			count_stream(show, row)))
-		return no_memory(message, size);
+		return trace_fail(
+			message, size, -ENOMEM, "no memory for threads and streams");
 	if (kind == GLAKE_TRACE_THREAD)
 		return 0;
 	threads = show->threads.items;

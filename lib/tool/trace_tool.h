@@ -40,14 +40,17 @@ const char *trace_format_name(const struct trace_reading *reading);
 /* The live blocks. Begins as zeroes. */
 struct trace_live {
 	struct trace_table blocks; /* pointer -> entry, from 1 */
-	uint64_t *sizes;	   /* of entries; of those not in use, the next of them */
+	struct trace_live_block {
+		struct trace_row row; /* of its allocation */
+		uint64_t number;      /* in the order of those; 0: it is not in use, */
+		uint32_t next;	      /* and this is the next of those */
+	} * block;
 	size_t used, capacity;
-	uint32_t unused; /* the first of them; 0: none */
+	uint32_t unused; /* the first of those not in use; 0: none */
+	uint64_t given;	 /* blocks so far */
 	uint64_t bytes[GLK_TOOL_GPUS], peak[GLK_TOOL_GPUS];
 };
 
-/* Whether a row of a log is legal and without effect. */
-bool trace_live_idle(const struct trace_live *live, const struct trace_row *row);
 /* Follows a row; the size of its block, of a free too. 0; -EINVAL for a row that cannot be
  * right, -ENOMEM, both with a sentence. */
 int trace_live_row(struct trace_live *live, const struct trace_row *row, char *message,
@@ -66,11 +69,8 @@ struct trace_cut {
 	const struct trace_tool_options *options;
 	trace_put_fn put;
 	void *arg;
-	struct trace_table blocks; /* live: pointer -> entry, from 1 */
-	struct trace_cut_block *block;
-	size_t used, capacity;
-	uint32_t unused; /* the first of those not in use; 0: none */
-	uint64_t number; /* of rows so far, and of blocks */
+	struct trace_live live; /* of the streams that are wanted */
+	uint64_t number;	/* of rows so far */
 	bool begun;
 	int64_t base_ns, last_ns; /* where it begins, and its last event */
 	size_t opened, freed;

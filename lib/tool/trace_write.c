@@ -16,12 +16,6 @@
 #define TID_MAX	     ((UINT64_C(1) << 22) - 1)
 #define DAY_US	     INT64_C(86400000000)
 
-static int fail(char *message, size_t size, int err, const char *what)
-{
-	snprintf(message, size, "%s", what);
-	return err;
-}
-
 static int put_chunk(struct trace_writer *writer, char *message, size_t size)
 {
 	if (!writer->at)
@@ -29,7 +23,7 @@ static int put_chunk(struct trace_writer *writer, char *message, size_t size)
 	memset(writer->chunk + writer->at, 0,
 		(CHUNK_EVENTS - writer->at) * sizeof(*writer->chunk));
 	if (fwrite(writer->chunk, CHUNK_SIZE, 1, writer->file) != 1)
-		return fail(message, size, -errno, strerror(errno));
+		return trace_fail(message, size, -errno, "%s", strerror(errno));
 	writer->header.chunks++;
 	writer->at = 0;
 	writer->lane = 0;
@@ -44,7 +38,7 @@ static int put_header(struct trace_writer *writer, char *message, size_t size)
 	memcpy(page, &writer->header, sizeof(writer->header));
 	if (fseek(writer->file, 0, SEEK_SET) ||
 		fwrite(page, sizeof(page), 1, writer->file) != 1)
-		return fail(message, size, -errno, strerror(errno));
+		return trace_fail(message, size, -errno, "%s", strerror(errno));
 	return 0;
 }
 
@@ -61,7 +55,7 @@ int trace_writer_begin(struct trace_writer *writer, FILE *file,
 	writer->header.chunks = 0;
 	writer->chunk = calloc(CHUNK_EVENTS, sizeof(*writer->chunk));
 	if (!writer->chunk)
-		return fail(message, size, -ENOMEM, strerror(ENOMEM));
+		return trace_fail(message, size, -ENOMEM, "%s", strerror(ENOMEM));
 	return put_header(writer, message, size);
 }
 
@@ -78,17 +72,18 @@ static int find_lane(struct trace_writer *writer, const struct trace_row *row,
 	if (found >= 0)
 		return 0;
 	if (lane > GLAKE_TRACE_LANE_MAX)
-		return fail(message, size, -EFBIG, "more threads than the format has");
+		return trace_fail(
+			message, size, -EFBIG, "more threads than the format has");
 	if (lane == capacity) {
 		capacity = capacity ? 2 * capacity : 16;
 		more = realloc(writer->signatures, capacity * sizeof(*more));
 		if (!more)
-			return fail(message, size, -ENOMEM, strerror(ENOMEM));
+			return trace_fail(message, size, -ENOMEM, "%s", strerror(ENOMEM));
 		writer->signatures = more;
 		writer->signatures_capacity = capacity;
 	}
 	if (trace_table_add(&writer->lanes, row->thread, (uint32_t)lane))
-		return fail(message, size, -ENOMEM, strerror(ENOMEM));
+		return trace_fail(message, size, -ENOMEM, "%s", strerror(ENOMEM));
 	writer->signatures[lane] =
 		(struct trace_signature){.what = glake_trace_what(GLAKE_TRACE_THREAD, 0,
 						 (uint64_t)lane << 24 | tid)};
@@ -138,7 +133,8 @@ int trace_writer_row(struct trace_writer *writer, const struct trace_row *row, i
 		return 0;
 	}
 	if (row->size > GLAKE_TRACE_SIZE_MAX && row->action != TRACE_FAILURE)
-		return fail(message, size, -EINVAL, "a size that the format cannot hold");
+		return trace_fail(
+			message, size, -EINVAL, "a size that the format cannot hold");
 	if (row->action == TRACE_FAILURE && !row->kind)
 		address = ENOMEM;
 	if (ns < writer->last_ns)
@@ -173,7 +169,7 @@ static int printed(int length, char *message, size_t size)
 {
 	if (length >= 0)
 		return 0;
-	return fail(message, size, -errno, strerror(errno));
+	return trace_fail(message, size, -errno, "%s", strerror(errno));
 }
 
 int trace_log_begin(FILE *file, char *message, size_t size)

@@ -11,7 +11,6 @@
 #include "base/json.h"
 #include "tool/figure.h"
 #include "tool/latency.h"
-#include "tool/progress.h"
 
 #include <glake/host.h>
 

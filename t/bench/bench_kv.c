@@ -10,7 +10,6 @@
 #include "more.h"
 #include "tool/figure.h"
 #include "tool/latency.h"
-#include "tool/progress.h"
 
 #include "base/json.h"
 

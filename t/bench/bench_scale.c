@@ -18,7 +18,6 @@
 #include "base/json.h"
 #include "tool/figure.h"
 #include "tool/latency.h"
-#include "tool/progress.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -4,7 +4,7 @@
  */
 #include "unit/tool/machine.h"
 
-#include "tool/doctor_load.h"
+#include "tool/doctor.h"
 
 static const char *const names[2] = {"nvidia", "nvidia_uvm"};
 

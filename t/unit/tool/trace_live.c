@@ -52,15 +52,15 @@ static void test_idle(void)
 {
 	struct trace_row row = {.action = TRACE_ALLOCATE};
 
-	ok(trace_live_idle(&live, &row), "an allocation of nothing in a log");
+	ok(trace_row_idle(&row, &live.blocks), "an allocation of nothing in a log");
 	row.size = 1;
-	ok(!trace_live_idle(&live, &row), "one of something has an effect");
+	ok(!trace_row_idle(&row, &live.blocks), "one of something has an effect");
 	row = (struct trace_row){.action = TRACE_FREE, .pointer = 0x77};
-	ok(trace_live_idle(&live, &row), "a free of nothing");
+	ok(trace_row_idle(&row, &live.blocks), "a free of nothing");
 	row.kind = GLAKE_TRACE_FREE;
-	ok(!trace_live_idle(&live, &row), "which is a mistake in a trace of ours");
+	ok(!trace_row_idle(&row, &live.blocks), "which is a mistake in a trace of ours");
 	row = (struct trace_row){.action = TRACE_FREE, .pointer = 0x1000};
-	ok(!trace_live_idle(&live, &row), "a free without its size");
+	ok(!trace_row_idle(&row, &live.blocks), "a free without its size");
 }
 
 static void test_random(void)
