@@ -34,7 +34,7 @@ SAID = {
     "exporter.c": ["imported 1048576 bytes, found 1\n", "exported 1, found 2\n"],
     "plain.cc": ["the last of 1000 is 6\n", "refused: "],
     "ranks.c": ["rank 0 of 2 on GPU 0: the sum is 3\n", "rank 1 of 2 on GPU 1: the sum is 3\n"],
-    "record.c": ["2560 events", "peak live"],
+    "record.c": ["events                   2 560", "peak live"],
 }
 STRICT = "-Wall -Wextra -Wpedantic -Werror"
 SNIPPETS = [["graph.c"], ["away.c"], ["tags.c"], ["lazy.c"], ["copies.c"],

@@ -103,7 +103,7 @@ def check_meanwhile(room):
     told = show(room, first)
     equal((told["events"], told["frees_of_before"], told["kinds"]), (3, 100, {"allocate": 3}),
           "blocks from before are freed, and told apart; what comes behind is not there")
-    has(room.tool("trace", "show", first).stdout, "100 frees of blocks from before", "in words")
+    has(room.tool("trace", "show", first).stdout, "frees of before          100", "in words")
     left, said = 16, ""
     while left and "can be recorded" not in said:
         path = os.path.join(room.parent, f"more{left}.trace")

@@ -70,7 +70,7 @@ def has_all(tap, found):
     wanted += [f"include/glake/{path.name}" for path in (ROOT / "include/glake").iterdir()
                if path.suffix in (".h", ".hpp")]
     wanted += ["include/glake/version.h", "bin/glakectl", "etc/glake.conf"]
-    wanted += [f"libexec/glake/glakectl-{part}" for part in ("bench", "doctor", "trace", "watch")]
+    wanted += [f"libexec/glake/glakectl-{part}" for part in ("bench", "doctor", "trace", "engine")]
     wanted += [f"share/man/{page}" for page in (
         "man1/glakectl.1", "man3/glake.3", "man3/glake-cpp.3", "man3/glake-python.3",
         "man3/glake_alloc.3", "man5/glake.conf.5", "man7/glake-changes.7",
