@@ -199,6 +199,19 @@ void glk_lock(struct glk_lock *lock)
 	take(lock);
 }
 
+bool glk_lock_try(struct glk_lock *lock)
+{
+	if (pthread_mutex_trylock(&lock->mutex))
+		return false;
+	if (!self.ranks)
+		glk_cancel_put_off(&self.cancel);
+	else
+		glk_cancel_put_off_rest(&self.cancel);
+	add_rank(lock);
+	begin_turn(lock);
+	return true;
+}
+
 int64_t glk_lock_short(struct glk_lock *lock, int64_t since)
 {
 	int64_t came;

@@ -87,6 +87,8 @@ struct glk_lock {
 void glk_lock_init(struct glk_lock *lock, enum glk_rank rank);
 void glk_lock_fini(struct glk_lock *lock);
 void glk_lock(struct glk_lock *lock);
+/* For one that is not static: false, and it is somebody's. */
+bool glk_lock_try(struct glk_lock *lock);
 void glk_unlock(struct glk_lock *lock);
 /*
  * For a turn that is short, see above; not of a static lock. It is timed only where `since` says when the caller

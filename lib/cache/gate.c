@@ -51,12 +51,14 @@ struct glk_gates {
 
 /* ---- The thread ---- */
 
-/* In the tables too, and whoever waited for that goes on. */
-static void book(struct glk_gates *g, uint32_t from, uint32_t to)
+/* In the tables too, and whoever waited for that goes on. Not while somebody has the lock, who may wait for the stream: whether
+ * that is so. */
+static bool book(struct glk_gates *g, uint32_t from, uint32_t to)
 {
 	struct glk_cache *cache = g->cache;
 
-	glk_lock(&cache->lock);
+	if (!glk_lock_try(&cache->lock))
+		return false;
 	for (uint32_t i = from; i != to; i++) {
 		struct glk_map *map = g->ring[i % GATES].map;
 		struct glk_stretch run = g->ring[i % GATES].run;
@@ -72,6 +74,7 @@ static void book(struct glk_gates *g, uint32_t from, uint32_t to)
 	glk_store_relaxed(&g->gone, to);
 	pthread_cond_broadcast(&g->booked);
 	glk_unlock(&cache->lock);
+	return true;
 }
 
 static bool is_lost(const struct glk_gates *g)
@@ -124,24 +127,24 @@ static void *run(void *arg)
 {
 	static const struct timespec soon = {.tv_nsec = 5000};
 	struct glk_gates *g = arg;
-	uint32_t looks = 0;
+	uint32_t looks = 0, from = glk_load_relaxed(&g->gone), to, gone;
 
 	/* a sleep would take 50 us more */
 	prctl(PR_SET_TIMERSLACK, 1);
 	while (rest(g)) {
-		uint32_t from = glk_load_relaxed(&g->gone), to;
 		bool lost = ++looks % ASK == 0 && is_lost(g);
 
 		/* pairs with: the release in glk_gate_put */
 		to = open_reached(g, from, glk_load_acquire(&g->put), lost);
-		if (to != from) {
-			book(g, from, to);
-			looks = 0;
-		} else if (looks < TURNS) {
+		looks = to != from ? 0 : looks;
+		from = to;
+		gone = glk_load_relaxed(&g->gone);
+		if ((gone != to && book(g, gone, to)) || !looks)
+			continue;
+		if (looks < TURNS)
 			sched_yield();
-		} else {
+		else
 			nanosleep(&soon, NULL);
-		}
 	}
 	return NULL;
 }

@@ -44,6 +44,36 @@ static void excludes(void)
 	is_int(counter, THREADS * TURNS, "one thread at a time");
 }
 
+static void *try(void *arg)
+{
+	bool *had = arg;
+
+	*had = glk_lock_try(&device);
+	if (*had)
+		glk_unlock(&device);
+	return NULL;
+}
+
+static bool tried(void)
+{
+	pthread_t thread;
+	bool had = false;
+
+	if (pthread_create(&thread, NULL, try, &had))
+		tap_bail("no thread");
+	pthread_join(thread, NULL);
+	return had;
+}
+
+static void tries(void)
+{
+	ok(tried(), "one that is nobody's is had");
+	glk_lock(&device);
+	ok(!tried(), "  and not while another thread has it");
+	glk_unlock(&device);
+	ok(tried(), "  but then");
+}
+
 static void rising(void)
 {
 	glk_lock(&context);
@@ -513,6 +543,7 @@ int main(void)
 	glk_lock_init(&device, GLK_RANK_DEVICE);
 	glk_lock_init(&node, GLK_RANK_NODE);
 	excludes();
+	tries();
 	holds(CLOCK_MONOTONIC, "wall");
 	holds(CLOCK_THREAD_CPUTIME_ID, "cpu");
 	untimed();

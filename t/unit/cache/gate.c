@@ -70,6 +70,23 @@ static void books(void)
 	take_down();
 }
 
+/* Who waits for the stream with the lock keeps nobody from opening its gates. */
+static void held(void)
+{
+	int torn = 0;
+
+	set_up(NULL);
+	for (int i = 0; i < 5; i++)
+		torn += !comes_and_goes(3 * MIB);
+	glk_lock(&rig.cache.lock);
+	torn += rig.drv->ops->stream_sync(rig.drv, 0, a) != 0;
+	ok(!torn && rig.cache.plans.under_way, "a stream passes all of its gates");
+	glk_unlock(&rig.cache.lock);
+	await_none();
+	is_sound(&rig, "the books agree");
+	take_down();
+}
+
 /* A GPU that is lost comes to no gate: what is behind them is taken back all the same. */
 static void lost(void)
 {
@@ -151,6 +168,7 @@ int main(void)
 {
 	tap_plan_later();
 	books();
+	held();
 	lost();
 	fails("gate:nth=%d:err=EIO");
 	fails("unmap:nth=%d:err=EIO");
