@@ -45,6 +45,7 @@ struct glk_gates {
 	struct {
 		struct glk_map *map;
 		struct glk_stretch run;
+		uint64_t addr;
 		int err; /* of the driver, when it was to go */
 	} ring[GATES];
 };
@@ -92,11 +93,10 @@ static uint32_t open_reached(struct glk_gates *g, uint32_t from, uint32_t put, b
 	for (; from != put &&
 		(lost || glk_drv_gate_reached(from + 1, glk_load_acquire(&g->gate->at)));
 		from++) {
-		const struct glk_map *map = g->ring[from % GATES].map;
 		struct glk_stretch run = g->ring[from % GATES].run;
 
-		g->ring[from % GATES].err = glk_mapping_unmap(
-			map, glk_slot_addr(map, run.first), run.last - run.first + 1);
+		g->ring[from % GATES].err = glk_mapping_unmap(g->ring[from % GATES].map,
+			g->ring[from % GATES].addr, run.last - run.first + 1);
 		glk_store_release(&g->gate->open, from + 1); /* pairs with: the same */
 	}
 	return from;
@@ -220,6 +220,7 @@ bool glk_gate_put(struct glk_gates *g, struct glk_arena *arena, struct glk_stret
 	glk_mapping_detach(&arena->map, run.first, run.last);
 	g->ring[put % GATES].map = &arena->map;
 	g->ring[put % GATES].run = run;
+	g->ring[put % GATES].addr = glk_slot_addr(&arena->map, run.first);
 	g->bytes += bytes;
 	glk_lock(&g->lock);
 	/* pairs with: the acquires of the thread */
