@@ -312,7 +312,7 @@ GLK_LIVE_KEY(guard, mode, CHOICE, guard_mode, "off", 0, 0,
 	"never mapped, of any size and as many as there are, has a canary of 512 bytes before it, comes filled, and goes when it is freed: "
 	"its stream stops behind the work that was queued before, until a thread of the library has taken the mappings away, and a use that is queued "
 	"behind it ends in an illegal access. The program does not wait for that, but where it was seen to use more than one stream, where the driver "
-	"has no such stops (cuStreamWaitValue32), or where there is no thread: there the free waits for the work, as none does in other modes, and the mappings are gone when it returns. "
+	"has no such stops, or where there is no thread: there the free waits for the work, as none does in other modes, and the mappings are gone when it returns. "
 	"Kernels of a stream that the library was never told of may run before that. A block takes whole slots of 2MiB, in one page of its size where there is memory for one, and some 80us to have and to free. Blocks with a tag or a flag, of a pool of graphs, and those that a "
 	"capture asks for, have none.")
 
