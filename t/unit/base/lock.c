@@ -539,7 +539,7 @@ static void asserted(void (*body)(void), const char *what)
 
 int main(void)
 {
-	tap_plan(34);
+	tap_plan(37);
 	glk_lock_init(&device, GLK_RANK_DEVICE);
 	glk_lock_init(&node, GLK_RANK_NODE);
 	excludes();
