@@ -466,12 +466,12 @@ static bool is_alone(const struct across *a, uint32_t slot)
 }
 
 /* A batch from a slot on; the one behind. */
-static uint32_t gather_alone(struct across *a, uint32_t slot, uint32_t last)
+static uint32_t gather_alone(struct across *a, uint32_t slot, uint32_t end)
 {
 	uint32_t first = slot_at(&a->d->arena->map, a->d->e, a->d->addr);
 	uint64_t addr;
 
-	for (a->count = 0; slot <= last && a->count < GLK_COMMONS_MOST; slot++) {
+	for (a->count = 0; slot < end && a->count < GLK_COMMONS_MOST; slot++) {
 		if (!is_alone(a, slot))
 			continue;
 		a->slot[a->count] = slot;
@@ -607,7 +607,8 @@ static int exchange_across(struct glk_arena *arena, struct glk_extent *e, uint32
 	const struct glk_asking *how)
 {
 	struct across *a = how->arg;
-	struct glk_stretch all = glk_part_all(&arena->map, e);
+	uint32_t first = slot_at(&arena->map, e, a->d->addr),
+		 end = first + (uint32_t)(a->d->size / slot_bytes(a->d));
 	struct glake_error why = glk_thread_current->error;
 	int err = check_again(a->d, e), away = 0;
 	struct glk_arena *same;
@@ -620,8 +621,8 @@ static int exchange_across(struct glk_arena *arena, struct glk_extent *e, uint32
 		return -EBUSY;
 	a->d->on = on;
 	let_go(arena->gpu, e, on);
-	for (uint32_t slot = all.first; slot <= all.last && !err && !away;) {
-		slot = gather_alone(a, slot, all.last);
+	for (uint32_t slot = first; slot < end && !err && !away;) {
+		slot = gather_alone(a, slot, end);
 		/* who offers the same meanwhile has been first, which is seen the second time */
 		for (int round = 0; round < 2 && a->count && !err && !away; round++) {
 			away = ask_across(a, glk_commons_seek);

@@ -2,7 +2,8 @@
 /*
  * The client's part of the pages that processes have in common (depot.h). A page that the broker knows has the number of
  * the connection and that of the broker: over another connection, or with another broker, it is known no more. It stays
- * with those who stand on it, and what others have made counts as each one's own from then on (lease.c).
+ * with those who stand on it, and what others have made counts as each one's own from then on (lease.c). One that was
+ * offered and had no answer may be known: it has the number of the connection alone, and is as such a one.
  *
  * What the broker says is not trusted: a descriptor that is no memory of the GPU is given back, and one that is another
  * page is found out where its contents are compared.
@@ -56,7 +57,7 @@ bool glk_commons_forget(
 	now = is_of_now(l, page->common);
 	if (now && page->foreign)
 		l->gpu[node->index].foreign -= page->size;
-	if (now)
+	if (now && (uint32_t)page->common)
 		leave(l, node->index, page->size, page->common);
 	glk_unlock(&l->lock);
 	return page->foreign && !now;
@@ -192,12 +193,14 @@ int glk_commons_offer(struct glk_lessee *l, struct glk_node *node, uint64_t byte
 		done += !err;
 	}
 	glk_lock(&l->lock);
+	/* others may have it before there is an answer, and where there is none */
+	for (uint32_t i = 0; i < count && !err; i++)
+		glk_page_at(node->pool, commons[i].page)->common = l->turn << 32;
 	if (!err)
 		err = ask(l, GLK_BROKER_OFFER, &said, fds, &frame);
 	answer = (const void *)frame.body;
 	for (uint32_t i = 0; i < count; i++)
 		commons[i].known = err ? 0 : known_as(l, answer->id[i]);
-	/* whoever frees it from now on says so, after the broker has heard of it */
 	for (uint32_t i = 0; i < count && !err; i++)
 		glk_page_at(node->pool, commons[i].page)->common = commons[i].known;
 	glk_unlock(&l->lock);

@@ -30,7 +30,7 @@ struct line {
 	uint32_t says;	/* 0: nothing */
 	int err;	/* of a refusal */
 	uint64_t
-		bytes; /* of what is granted; least of what it hears, if `says` is none */
+		bytes; /* of what is granted; least of what it hears, if `says` is none; the number of a page */
 	const char *key;
 	uint32_t flags; /* of the item that it hears */
 };
@@ -55,8 +55,12 @@ static int answer(int conn, const struct line *l)
 	struct glk_broker_welcome welcome = {.version = GLK_BROKER_VERSION, .gpus = 1};
 	struct glk_broker_refused refused = {.err = l->err, .text = "by the list"};
 	struct glk_broker_bytes granted = {.bytes = l->bytes};
+	struct glk_broker_pages taken = {.count = 1, .id = {(uint32_t)l->bytes}};
 	struct glk_broker_item found = {0};
 
+	if (l->says == GLK_BROKER_TAKEN)
+		return glk_wire_send(
+			conn, l->says, &taken, sizeof(taken), NULL, 0, PATIENT);
 	if (l->says == GLK_BROKER_WELCOME)
 		return glk_wire_send(
 			conn, l->says, &welcome, sizeof(welcome), NULL, 0, PATIENT);
@@ -400,6 +404,48 @@ static void test_found(void)
 	end(pid);
 }
 
+static struct glk_page *offer(uint32_t *ret_page, int expect, const char *why)
+{
+	struct glk_node *node = &rig.pool.nodes[0];
+	struct glk_common common = {.number = {{1, 2, 3, 4}}};
+
+	if (glk_node_grow(node, 2 * MIB, &common.page))
+		tap_bail("no page");
+	is_int(glk_commons_offer(lessee, node, 2 * MIB, &common, 1), expect, why);
+	*ret_page = common.page;
+	return glk_page_at(&rig.pool, common.page);
+}
+
+/* A page that others may have is never one's own again, also where the broker's answer was lost. */
+static void test_offers(void)
+{
+	static const struct line lines[] = {HELLO,
+		{.hears = GLK_BROKER_WANT, .says = GLK_BROKER_GRANTED, .bytes = 4 * MIB},
+		{.hears = GLK_BROKER_OFFER, .says = GLK_BROKER_TAKEN, .bytes = 5},
+		{.hears = GLK_BROKER_OFFER, .says = GLK_BROKER_TAKEN},
+		{.hears = GLK_BROKER_LEAVE, .bytes = 2 * MIB},
+		{.hears = GLK_BROKER_OFFER}, {0}, HELLO,
+		REFUSED("next", -ENOENT, GLK_BROKER_CLAIM), {.hears = GLK_BROKER_BYE},
+		{0}, {0}};
+	pid_t pid = open_all(lines, NULL);
+	struct glk_node *node;
+	uint32_t page[3];
+
+	begin();
+	node = &rig.pool.nodes[0];
+	ok((uint32_t)offer(&page[0], 0, "a page is offered")->common == 5,
+		"and known by a number");
+	ok(!offer(&page[1], 0, "another one")->common, "that is there is not known");
+	is_int(glk_node_release(node, page[1]), 0, "which goes without a word");
+	is_int(glk_node_release(node, page[0]), 0, "and the other with one");
+	ok(offer(&page[2], -EAGAIN, "without an answer")->common,
+		"a page may be known all the same");
+	is_int(claim("next"), -ENOENT, "and over the next connection");
+	ok(glk_page_at(&rig.pool, page[2])->common, "as ever");
+	is_int(glk_node_release(node, page[2]), 0, "where it goes without a word");
+	end(pid);
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -413,6 +459,7 @@ int main(void)
 	test_lost();
 	test_many();
 	test_all_claimed();
+	test_offers();
 	rmdir(folder);
 	return tap_done();
 }
