@@ -44,6 +44,9 @@ struct CUstream_st;
  * key		its name
  * stamp	of the contents; 0: they have none
  *
+ * A broker that has heard of it and does not answer, or ends, may have handed it on: it is published then, and the next
+ * one hears of it as of all that was published before.
+ *
  * Returns 0, or -EINVAL (not a live block of this context: NOT_MINE, DOUBLE_FREE; not contiguous, a name that is none,
  * NULL: INVAL), -EEXIST (INVAL: something is published by that name, or another process has claimed it), -EAGAIN
  * (AGAIN: the broker is away), -EBUSY (BUSY: it is away), -EOPNOTSUPP (there is no broker, or its page was not made to

@@ -210,7 +210,9 @@ int glk_lessee_item(struct glk_lessee *l, uint32_t kind,
 	err = !asks || glk_lessee_say(l, kind, &said, sizeof(said), fd, fd ? 1 : 0) ||
 		glk_lessee_hear(l, frame);
 	note_name(l, kind, item, frame, asks, err);
-	if (err)
+	if (err && asks && kind == GLK_BROKER_PUT)
+		err = -EINPROGRESS;
+	else if (err)
 		err = glk_error(-EAGAIN, GLAKE_ERROR_AGAIN,
 			"the broker at %s is away: %s", l->path, l->why);
 unlock:

@@ -124,7 +124,8 @@ int glk_publish(struct glk_lessee *lessee, struct glk_drv *drv, int device, uint
 		return -ENOMEM;
 	}
 	err = glk_lessee_item(lessee, GLK_BROKER_PUT, &item, &fd, &frame);
-	if (err) {
+	/* others may have it where the answer was lost; the next broker is told again */
+	if (err && err != -EINPROGRESS) {
 		glk_shared_free(shared);
 		return err;
 	}

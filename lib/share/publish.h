@@ -24,7 +24,7 @@ struct glk_shared {
 /* lease.c: whether a text is one of share.broker. 0, or -EINVAL and a record. */
 int glk_lessee_check(const char *path);
 /* A question about a name, and its answer. 0; -EAGAIN, the broker is away; as the broker refuses it. With a
- * record. */
+ * record; without one -EINPROGRESS: what is to be put was said, and had no answer. */
 int glk_lessee_item(struct glk_lessee *lessee, uint32_t kind,
 	const struct glk_broker_item *item, const int *fd, struct glk_wire_frame *frame);
 /* The same for several that are wanted and not claimed, GLK_BROKER_NAMES at most, with no error of one of them for all:

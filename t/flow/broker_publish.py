@@ -3,6 +3,8 @@
 Contents that exist once, by name: one process publishes, others attach; who has them when one of them ends, or the
 broker does; what is refused; and own pages in the place of those that are shared.
 """
+import signal
+
 from brokered import Broker, Client
 from tap import done, equal, has, ok, skip, start, until
 
@@ -81,6 +83,22 @@ def check_together(broker):
     equal([two.do(f"detach {n}") for n in range(43)], ["0"] * 43, "each is taken down for itself")
     equal({item["users"] for item in contents(broker)}, {1}, "and had no more")
     has(two.do("together " + "x" * 191 + " 2 0"), "refused -22", "a name is no longer than names are")
+    for client in (one, two):
+        client.end()
+    equal(sums(broker), (0, 0), "nothing is left")
+
+
+def check_unanswered(broker):
+    """What a broker that stands still has heard may be another's later: it is published."""
+    one, two = Client(broker), Client(broker)
+    one.do("whole 8")
+    one.do("fill 0 5")
+    broker.tell(signal.SIGSTOP)
+    equal(one.do("publish 0 model 7"), "0", "what had no answer is published")
+    broker.tell(signal.SIGCONT)
+    ok(until(lambda: two.do("attach model 7 0") == f"0 {8 * MIB}"), "for others to have")
+    equal(two.do("is 0 5"), "right", "with the contents")
+    ok(until(lambda: [item["users"] for item in contents(broker)] == [2]), "of both", contents(broker))
     for client in (one, two):
         client.end()
     equal(sums(broker), (0, 0), "nothing is left")
@@ -233,6 +251,7 @@ def main():
     with Broker() as broker:
         check_once(broker)
         check_together(broker)
+        check_unanswered(broker)
         check_load_once(broker)
         check_load_once_again(broker)
         check_unseal(broker)
