@@ -85,6 +85,8 @@ def used(tap, wheel, folder):
            "python -m glake says that there is no PyTorch", said)
     code, said = run(folder / "bin" / "glakectl", "info", env=bare, cwd="/")
     tap.ok(code == 0 and VERSION in said, "glakectl runs", said)
+    code, said = run(folder / "bin" / "glakectl", "ps", env=dict(bare, XDG_RUNTIME_DIR=str(folder)), cwd="/")
+    tap.ok(code == 0 and "rpc.socket=yes" in said, "and its modules", said)
     code, said = run("/bin/true", env=dict(bare, LD_PRELOAD=paths[-1]))
     tap.ok(code == 0 and not said, "and the preload", said)
     code, said = run(*pip, "uninstall", "--yes", "glake")
