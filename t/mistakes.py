@@ -48,7 +48,7 @@ sys.dont_write_bytecode = True  # in the tree
 from mistakes_find import drawn, edited, key_of, mistakes_of, shown  # noqa: E402
 
 TREE = Path(__file__).resolve().parents[1]
-CORE = ("lib/api/", "lib/base/", "lib/cache/", "lib/kv/", "lib/map/", "lib/pool/", "lib/share/", "lib/stream/",
+CORE = ("lib/api/", "lib/base/", "lib/cache/", "lib/kv/", "lib/map/", "lib/move/", "lib/pool/", "lib/share/", "lib/stream/",
         "lib/tier/", "numa/")
 SUITES = {"glake:unit", "glake:flow", "glake:stress", "glake:abi"}
 OPTIONS = ["-Db_coverage=true", "-Doptimization=1", "-Ddebug=false", "-Dmodels=false",

@@ -41,7 +41,7 @@ struct glk_thread {
 		uint32_t id;
 	} tag; /* see cache/tag */
 	unsigned
-		told; /* functions of the program that it is inside of, see cache/told.h */
+		told; /* functions of the program that it is inside of, see move/told.h */
 	unsigned asked; /* the same of those that make room, see cache/ladder.c */
 	unsigned forks; /* fork generation in which it was claimed */
 	struct glake_error error;

@@ -5,8 +5,7 @@
 #include "base/conf.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "cache/hint.h"
-#include "cache/plan.h"
+#include "cache/cache.h"
 
 #include <errno.h>
 #include <string.h>

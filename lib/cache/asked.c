@@ -3,13 +3,9 @@
 #include "cache/asked.h"
 
 #include "base/error.h"
-#include "cache/advice.h"
+#include "cache/cache.h"
 #include "cache/exchange.h"
 #include "cache/fetch.h"
-#include "cache/outcome.h"
-#include "cache/part.h"
-#include "cache/plan.h"
-#include "cache/told.h"
 
 #include <errno.h>
 #include <inttypes.h>

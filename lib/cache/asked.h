@@ -3,7 +3,7 @@
 #define GLK_CACHE_ASKED_H
 
 /* What a program asks of one block, and what a ticket has to know of it. */
-#include "cache/away.h"
+#include "cache/cache.h"
 
 /* watching.c: for a ticket, around the movement of a block, which is claimed. */
 void glk_told_before(struct glk_arena *arena, const struct glk_extent *e, uint32_t on,

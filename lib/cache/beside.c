@@ -22,8 +22,8 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "cache/arena/request.h"
+#include "cache/cache.h"
 #include "cache/exchange.h"
-#include "cache/plan.h"
 #include "cache/reserve.h"
 
 #include <errno.h>

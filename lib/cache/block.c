@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* A free that is no hit, and what may be asked about a block. */
+#include "cache/block.h"
 #include "base/error.h"
 #include "base/thread.h"
-#include "cache/advice.h"
 #include "cache/bin/hit.h"
-#include "cache/marks.h"
-#include "cache/outcome.h"
-#include "cache/part.h"
+#include "cache/cache.h"
 #include "cache/sampled.h"
 #include "cache/sealed.h"
 #include "cache/straight.h"

@@ -31,11 +31,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "cache/advice.h"
 #include "cache/arena/request.h"
 #include "cache/block.h"
-#include "cache/part.h"
-#include "cache/plan.h"
+#include "cache/cache.h"
 #include "tier/io/io.h"
 
 #include <errno.h>

@@ -10,8 +10,7 @@
  * it are claimed by the caller, and live ones stand on each of its mappings. Of one that is away in part
  * what it stands on goes with the others, and what is away stays so.
  */
-#include "cache/away.h"
-#include "cache/told.h"
+#include "cache/cache.h"
 
 enum glk_way {
 	GLK_TO_GPU = 0,

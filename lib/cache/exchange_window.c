@@ -7,8 +7,8 @@
  */
 #include "base/error.h"
 #include "base/log.h"
+#include "cache/cache.h"
 #include "cache/exchange.h"
-#include "cache/plan.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -10,12 +10,8 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "cache/arena/request.h"
-#include "cache/outcome.h"
-#include "cache/part.h"
-#include "cache/plan.h"
-#include "cache/seal.h"
+#include "cache/cache.h"
 #include "cache/sealed.h"
-#include "cache/told.h"
 
 #include <errno.h>
 #include <inttypes.h>

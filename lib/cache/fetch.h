@@ -3,7 +3,7 @@
 #define GLK_CACHE_FETCH_H
 
 /* The way back of what part.h tells of: under the lock, which is given up meanwhile, of a block that is claimed. */
-#include "cache/part.h"
+#include "cache/cache.h"
 
 /* What is gone of a block comes, or of portions of it of which none lies in another; of a contiguous one all: -EALREADY
  * with a record where nothing is. After an error some of it may be here. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Gathers the figures of one GPU under its lock, so that they agree with each other. */
+#include "cache/cache.h"
 #include "cache/graph/graph.h"
 #include "cache/managed/managed.h"
-#include "cache/outcome.h"
 #include "cache/tag/tag.h"
 
 #include <string.h>

@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "cache/plan.h"
+#include "cache/cache.h"
 
 #include <errno.h>
 #include <sched.h>

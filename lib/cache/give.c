@@ -5,9 +5,8 @@
  */
 #include "base/error.h"
 #include "base/thread.h"
-#include "cache/advice.h"
 #include "cache/arena/request.h"
-#include "cache/plan.h"
+#include "cache/cache.h"
 
 static bool has_given(struct glk_cache *cache, uint64_t keep, uint64_t *ret_lack)
 {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Whether contents that are away are what was sent, of all blocks of a GPU, where they have a hash or are encrypted: see
  * cache.h. */
-#include "cache/part.h"
-#include "cache/seal.h"
+#include "cache/cache.h"
 
 static int check_run(struct glk_cache *cache, uint32_t run, uint64_t *ret)
 {

@@ -11,10 +11,10 @@
 #include "base/conf.h"
 #include "base/error.h"
 #include "base/thread.h"
-#include "cache/advice.h"
 #include "cache/ahead.h"
 #include "cache/arena/request.h"
 #include "cache/bin/quick.h"
+#include "cache/cache.h"
 #include "cache/graph/graph.h"
 #include "cache/reserve.h"
 

@@ -10,9 +10,8 @@
  */
 #include "base/error.h"
 #include "cache/bin/quick.h"
+#include "cache/cache.h"
 #include "cache/exchange.h"
-#include "cache/part.h"
-#include "cache/plan.h"
 
 #include <errno.h>
 #include <sched.h>

@@ -9,8 +9,8 @@
  */
 #include "base/log.h"
 #include "base/thread.h"
+#include "cache/cache.h"
 #include "cache/graph/graph.h"
-#include "cache/plan.h"
 
 #include <inttypes.h>
 

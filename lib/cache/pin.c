@@ -20,8 +20,8 @@
  */
 #include "base/error.h"
 #include "cache/arena/request.h"
-#include "cache/away.h"
-#include "cache/marks.h"
+#include "cache/block.h"
+#include "cache/cache.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -13,18 +13,14 @@
  *		block. One that is begun after its deadline, whose block is freed, sent away or
  *		fetched before, is useless
  */
-#include "cache/outcome.h"
+#include "cache/cache.h"
 
 #include "base/conf.h"
 #include "base/error.h"
 #include "base/slab.h"
 #include "base/thread.h"
-#include "cache/advice.h"
 #include "cache/ahead.h"
 #include "cache/fetch.h"
-#include "cache/marks.h"
-#include "cache/part.h"
-#include "cache/plan.h"
 
 #include <errno.h>
 #include <inttypes.h>

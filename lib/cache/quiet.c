@@ -9,8 +9,8 @@
  * for a place wait meanwhile.
  */
 #include "cache/bin/quick.h"
+#include "cache/cache.h"
 #include "cache/exchange.h"
-#include "cache/plan.h"
 
 #include <errno.h>
 

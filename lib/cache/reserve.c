@@ -7,8 +7,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "cache/arena/request.h"
-#include "cache/away.h"
-#include "cache/plan.h"
+#include "cache/cache.h"
 
 #include <errno.h>
 

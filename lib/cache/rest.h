@@ -17,21 +17,7 @@
  *		sleeps. What was freed on streams that have gone without a word it waits for, since no event
  *		tells of those
  */
-#include <pthread.h>
-#include <stdbool.h>
-#include <stdint.h>
-
-struct glk_cache;
-
-struct glk_rest {
-	pthread_t thread;
-	/* Under the lock of the GPU from here on. */
-	pthread_cond_t wake;
-	int64_t ns; /* pool.rest */
-	bool runs;  /* there is a thread */
-	bool none;  /* none could be had */
-	bool stop, asleep;
-};
+#include "move/gpu.h"
 
 void glk_rest_init(struct glk_cache *cache);
 /* Ends the thread, waiting for the calls under way. Not under the lock. */

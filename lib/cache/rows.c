@@ -9,9 +9,7 @@
  */
 #include "base/error.h"
 #include "cache/asked.h"
-#include "cache/part.h"
-#include "cache/plan.h"
-#include "cache/seal.h"
+#include "cache/cache.h"
 
 #include <errno.h>
 #include <string.h>

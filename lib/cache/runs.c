@@ -12,9 +12,9 @@
  *		come to the GPU, and one that is away, cost a step for each mapped slot
  */
 #include "cache/block.h"
+#include "cache/cache.h"
 #include "cache/graph/graph.h"
 #include "cache/managed/managed.h"
-#include "cache/part.h"
 #include "cache/tag/tag.h"
 
 #define RUNS  32  /* of a turn: they lie on the stack */

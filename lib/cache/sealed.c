@@ -3,8 +3,7 @@
 #include "cache/sealed.h"
 
 #include "cache/arena/request.h"
-#include "cache/plan.h"
-#include "cache/seal.h"
+#include "cache/cache.h"
 
 void glk_seal_promise(const struct glk_arena *arena, uint32_t slot, uint32_t count)
 {

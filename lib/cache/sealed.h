@@ -3,7 +3,7 @@
 #define GLK_CACHE_SEALED_H
 
 /* Blocks come to stand on sealed pages: see seal.h. */
-#include "cache/seal.h"
+#include "cache/cache.h"
 
 /* A piece that begins at a slot has the page which another one of it came with. 0 or an error. */
 int glk_seal_come(struct glk_arena *arena, struct glk_extent *e, uint32_t slot);

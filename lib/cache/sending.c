@@ -4,8 +4,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "cache/cache.h"
 #include "cache/fetch.h"
-#include "cache/told.h"
 
 #include <errno.h>
 #include <time.h>

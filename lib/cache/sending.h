@@ -3,7 +3,7 @@
 #define GLK_CACHE_SENDING_H
 
 /* Blocks that go away one after the other, with their GPU or with their tag, and what is told of it. */
-#include "cache/part.h"
+#include "cache/cache.h"
 
 /* Events that tell of what has gone, beside those of the last part. */
 #define GLK_SENDING_MARKS 16

@@ -2,8 +2,7 @@
 /* Ranges of an elastic block have the pages of other ranges of it: see seal.h. */
 #include "base/error.h"
 #include "cache/asked.h"
-#include "cache/plan.h"
-#include "cache/seal.h"
+#include "cache/cache.h"
 #include "cache/sealed.h"
 
 #include <errno.h>

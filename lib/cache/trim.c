@@ -3,10 +3,10 @@
 #include "base/probe.h"
 #include "cache/ahead.h"
 #include "cache/bin/quick.h"
+#include "cache/cache.h"
 #include "cache/exchange.h"
 #include "cache/graph/graph.h"
 #include "cache/managed/managed.h"
-#include "cache/plan.h"
 #include "cache/sampled.h"
 
 /* Of GPUs that had them for a copy, which may be under way: an exchange could not wait for it. */

@@ -4,7 +4,7 @@
  * the others have there goes to the host, block by block, over their own streams and under their own locks.
  * None of it waits for the lender, whose lock nobody here has.
  */
-#include "cache/part.h"
+#include "cache/cache.h"
 #include "cache/sending.h"
 #include "cache/tag/tag.h"
 

@@ -6,9 +6,7 @@
  */
 #include "base/error.h"
 #include "cache/asked.h"
-#include "cache/away.h"
-#include "cache/outcome.h"
-#include "cache/ticket.h"
+#include "cache/cache.h"
 
 #include <errno.h>
 #include <time.h>

@@ -67,7 +67,7 @@ struct glk_page {
 	uint16_t
 		going; /* mappings that the driver is about to take away, see map/page/mapping.h */
 	/* While it is sealed, see map/page/seal.h: mappings that blocks stand on; and what is kept of its contents by
-	 * blocks that are suspended, see cache/seal.h: 0: none is. */
+	 * blocks that are suspended, see move/seal.h: 0: none is. */
 	uint16_t sealers;
 	uint32_t kept_as;
 	/* What a broker knows it by, since other processes may stand on it: it goes to the driver, and to nobody's list. 0:
@@ -81,7 +81,7 @@ struct glk_page {
 	 * lend.c. */
 	bool kept : 1, left : 1, lent : 1, sealed : 1;
 	/* Another process has made it, and its bytes are that one's; they are counted as live there alone, as long as
-	 * nothing of it was kept here (cache/seal.h). */
+	 * nothing of it was kept here (move/seal.h). */
 	bool foreign : 1, elsewhere : 1;
 	glk_atomic(bool) out; /* other processes may have it mapped */
 };

@@ -12,7 +12,7 @@ import re
 from tap import Tap
 from tree import files, text
 
-TOWER = "base driver numa uvm_bridge wire soft pool map stream tier share cache guard kv watch api".split()
+TOWER = "base driver numa uvm_bridge wire soft pool map stream tier share move cache guard kv watch api".split()
 PARTS = {"map": ["page", "space"], "tier": ["io"], "front": ["preload"],
          "cache": ["bin", "graph", "arena", "managed", "tag"]}
 USERS = {
@@ -39,6 +39,9 @@ FACES = {
     "tier/io/io.h",
     "share/share.h",
     "share/publish.h",  # beside it, as an idea of its own
+    "move/move.h",
+    "move/gpu.h",  # beside it, as ideas of their own
+    "move/look.h",
     "cache/cache.h",
     "guard/guard.h",
     "kv/kv.h",
@@ -134,6 +137,8 @@ PLANTED = {
     "lib/pool/pool.c": "map/map.h",
     "lib/map/map.c": "pool/page.h",
     "lib/stream/limbo.c": "cache/cache.h",
+    "lib/move/spill.c": "cache/cache.h",
+    "lib/cache/fetch.c": "move/part.h",
     "lib/cache/cache.c": "api/context.h",
     "lib/api/memory.c": "cache/bin/row.h",
     "lib/stream/clock.c": "map/page/use.h",
@@ -161,6 +166,7 @@ ALLOWED = {
     "lib/map/space/fit.c": "map/page/use.h",
     "lib/cache/arena/trim.c": "cache/graph/graph.h",
     "lib/cache/block.c": "cache/bin/quick.h",
+    "lib/cache/fetch.c": "move/move.h",
     "lib/tool/info.c": "base/json.h",
     "lib/api/info.c": "numa/topology.h",
     "t/unit/pool/page.c": "pool/page.h",

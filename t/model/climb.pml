@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Who waits for whose plan (lib/cache/plan.c), for spin. Requests want pages, of which there are too few
+ * Who waits for whose plan (lib/move/plan.c), for spin. Requests want pages, of which there are too few
  * for all. Each takes what is free and makes more while there is room. One that finds too little puts back
  * what it has, unless nobody else is inside, and waits for its turn on the ladder, with nobody inside but
  * those who are parked; there it tries again, gives back what it cannot use, and waits for what the GPU is not

@@ -3,7 +3,6 @@
 #include "base/conf.h"
 #include "base/error.h"
 #include "base/parse.h"
-#include "cache/advice.h"
 #include "cache/cache.h"
 
 #include <errno.h>

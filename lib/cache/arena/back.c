@@ -14,7 +14,7 @@
  */
 #include "cache/ahead.h"
 #include "cache/arena/request.h"
-#include "cache/plan.h"
+#include "cache/cache.h"
 
 #include <errno.h>
 

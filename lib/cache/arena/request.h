@@ -16,7 +16,7 @@
  *	../ladder.c	when there are too few, or there is no place
  */
 #include "base/conf.h"
-#include "cache/plan.h"
+#include "cache/cache.h"
 
 /* serve.c: serves a request, under the figures of a seat. `row`: that of its stream; NULL: freed,
  * it goes to no bin. */
@@ -219,7 +219,7 @@ int glk_refusal_addresses(const struct glk_map *map, uint64_t size) GLK_COLD;
  * cache/ladder.c: what is tried for a request that has not enough, where all rungs stand in one table, in order. It is
  * climbed twice over: within a try of a request, for pages that are missing, with those in hand that it has got;
  * and by a request of which a try has failed, for a place, after which it is tried again as a whole. Who climbs is
- * alone, see cache/plan.h. Everything else answers -ENOMEM.
+ * alone, see move/plan.h. Everything else answers -ENOMEM.
  */
 struct glk_climb {
 	struct glk_arena *arena;

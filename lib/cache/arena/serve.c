@@ -8,7 +8,7 @@
 #include "cache/ahead.h"
 #include "cache/arena/request.h"
 #include "cache/bin/quick.h"
-#include "cache/plan.h"
+#include "cache/cache.h"
 
 #include <errno.h>
 #include <inttypes.h>

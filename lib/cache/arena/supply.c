@@ -13,7 +13,7 @@
 #include "base/conf.h"
 #include "cache/arena/request.h"
 #include "cache/bin/quick.h"
-#include "cache/plan.h"
+#include "cache/cache.h"
 
 #include <errno.h>
 

@@ -9,8 +9,8 @@
 #include "cache/ahead.h"
 #include "cache/arena/request.h"
 #include "cache/bin/quick.h"
+#include "cache/cache.h"
 #include "cache/graph/graph.h"
-#include "cache/plan.h"
 
 #include <errno.h>
 

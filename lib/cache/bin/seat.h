@@ -18,7 +18,7 @@
  */
 #include "base/thread.h"
 #include "cache/bin/row.h"
-#include "map/map.h"
+#include "move/gpu.h"
 
 struct glk_cache;
 
@@ -48,13 +48,6 @@ struct glk_seat {
 };
 
 _Static_assert(sizeof(struct glk_seat) == 256, "two threads never share a cache line");
-
-/* Sums over all seats of a GPU. */
-struct glk_seats {
-	uint64_t allocs, frees, live;
-	uint64_t given,
-		total_given; /* bytes of live blocks as they lie, and of all ever */
-};
 
 static inline unsigned glk_seat_hash(const void *handle)
 {

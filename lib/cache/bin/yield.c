@@ -10,7 +10,7 @@
  */
 #include "base/conf.h"
 #include "cache/bin/quick.h"
-#include "cache/plan.h"
+#include "cache/cache.h"
 
 /* Blocks that one request gives back before it maps. */
 #define YIELD_BLOCKS 32

@@ -8,9 +8,8 @@
 #include "base/conf.h"
 #include "base/error.h"
 #include "base/thread.h"
-#include "cache/away.h"
 #include "cache/bin/quick.h"
-#include "cache/plan.h"
+#include "cache/cache.h"
 
 #include <errno.h>
 #include <inttypes.h>

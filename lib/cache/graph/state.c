@@ -19,11 +19,10 @@
  */
 #include "base/clock.h"
 #include "base/error.h"
-#include "cache/advice.h"
 #include "cache/bin/hit.h"
+#include "cache/block.h"
+#include "cache/cache.h"
 #include "cache/graph/graph.h"
-#include "cache/outcome.h"
-#include "cache/plan.h"
 #include "map/map.h"
 
 #include <assert.h>

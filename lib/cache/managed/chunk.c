@@ -16,8 +16,7 @@
 #include "base/conf.h"
 #include "base/error.h"
 #include "base/parse.h"
-#include "cache/away.h"
-#include "cache/plan.h"
+#include "cache/cache.h"
 
 #include <errno.h>
 

@@ -12,8 +12,8 @@
 
 #include "base/error.h"
 #include "base/thread.h"
-#include "cache/away.h"
 #include "cache/block.h"
+#include "cache/cache.h"
 
 static struct glk_extent *hold(
 	struct glk_cache *cache, uint64_t addr, const struct glk_range **ret_range)

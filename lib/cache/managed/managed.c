@@ -8,7 +8,7 @@
 #include "base/thread.h"
 #include "cache/arena/request.h"
 #include "cache/bin/quick.h"
-#include "cache/plan.h"
+#include "cache/cache.h"
 
 #include <errno.h>
 #include <stddef.h>

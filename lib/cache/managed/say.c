@@ -7,9 +7,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "cache/away.h"
 #include "cache/block.h"
-#include "cache/marks.h"
+#include "cache/cache.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -8,12 +8,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "cache/advice.h"
 #include "cache/arena/request.h"
-#include "cache/away.h"
-#include "cache/plan.h"
+#include "cache/cache.h"
 #include "cache/tag/tag.h"
-#include "cache/told.h"
 
 #include <errno.h>
 #include <inttypes.h>

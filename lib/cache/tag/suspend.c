@@ -7,9 +7,8 @@
  */
 #include "base/error.h"
 #include "base/probe.h"
-#include "cache/advice.h"
 #include "cache/asked.h"
-#include "cache/plan.h"
+#include "cache/cache.h"
 #include "cache/sending.h"
 #include "cache/tag/tag.h"
 

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/thread.h"
 #include "cache/arena/request.h"
-#include "cache/away.h"
+#include "cache/cache.h"
 
 #include <errno.h>
 #include <inttypes.h>

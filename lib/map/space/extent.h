@@ -66,7 +66,7 @@ static inline bool glk_extent_away(const struct glk_extent *e)
 
 static inline bool glk_extent_part(const struct glk_extent *e)
 {
-	/* pairs with: the release in cache/part.c */
+	/* pairs with: the release in move/part.c */
 	return glk_load_acquire(&e->bin) == GLK_EXTENT_PART;
 }
 

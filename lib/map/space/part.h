@@ -27,9 +27,9 @@
 #include "map/space/extent.h"
 
 /*
- * What an extent keeps that is away: the number of its record in cache/part.c. A piece keeps the first run of its
+ * What an extent keeps that is away: the number of its record in move/part.c. A piece keeps the first run of its
  * content in the store, 0 where that was dropped. Small blocks, which share a slot, go with it, and each keeps that run
- * itself: cache/kept.c. All with the two upper bits.
+ * itself: move/kept.c. All with the two upper bits.
  */
 #define GLK_KEPT_SUSPENDED (UINT32_C(1) << 31) /* since the GPU was suspended */
 #define GLK_KEPT_TAGGED	   (UINT32_C(1) << 30) /* since its tag was */
@@ -39,7 +39,7 @@
 /* In place of a word, of what becomes no piece but bare. */
 #define GLK_KEPT_BARE GLK_KEPT_FIRST
 /* In the word of a piece, of an elastic block: its page was sealed, and what is kept is the number of a record in
- * cache/seal.c. */
+ * move/seal.c. */
 #define GLK_KEPT_SEALED GLK_KEPT_PIECES
 
 /* Whether an extent that is away, as a whole or in part, is told by pieces. */

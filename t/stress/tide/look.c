@@ -3,7 +3,7 @@
 #include "stress/tide/tide.h"
 
 #include "api/context.h"
-#include "cache/plan.h"
+#include "move/plan.h"
 #include "soft/soft.h"
 #include "unit/cache/walk.h"
 

@@ -3,7 +3,7 @@
  * Who climbs the ladder is alone but for those who wait: it waits for what others have in their hands, lets them in
  * while it waits for the GPU, and waits for nobody who waits for something else.
  */
-#include "cache/plan.h"
+#include "move/plan.h"
 #include "plan_parts.h"
 
 static struct rig rig;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Contents that rest are made smaller, and come back as they were: tier.compress. */
-#include "cache/away.h"
+#include "move/away.h"
 #include "tier/lz4.h"
 
 #include "sent_parts.h"

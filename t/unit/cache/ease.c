@@ -3,7 +3,7 @@
 #include "rig.h"
 
 #include "base/clock.h"
-#include "cache/away.h"
+#include "move/away.h"
 #include "soft/soft.h"
 
 #define GPU  UINT64_C(1)

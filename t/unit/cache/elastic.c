@@ -3,8 +3,8 @@
  * Elastic blocks: addresses that get memory by ranges and lose it again, alone and among all else that moves. A model
  * knows of each page whether it is committed, whether its contents are away, and what was written there last.
  */
-#include "cache/seal.h"
 #include "cache/tag/tag.h"
+#include "move/seal.h"
 #include "range_parts.h"
 
 #include <stdlib.h>

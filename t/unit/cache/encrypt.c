@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Contents that go to the host are encrypted there, and come back as they were: security.level=3. */
-#include "cache/away.h"
+#include "move/away.h"
 #include "tier/cipher.h"
 
 #include "sent_parts.h"

@@ -3,8 +3,8 @@
 #include "rig.h"
 
 #include "base/clock.h"
-#include "cache/away.h"
 #include "cache/managed/managed.h"
+#include "move/away.h"
 
 #include <stdio.h>
 #include <time.h>

@@ -2,7 +2,7 @@
 #ifndef GLK_UNIT_CACHE_PARTS_H
 #define GLK_UNIT_CACHE_PARTS_H
 
-/* A part of walk.c: what the records of blocks that are away in part tell (cache/part.h), against the bits and the
+/* A part of walk.c: what the records of blocks that are away in part tell (move/part.h), against the bits and the
  * pieces of their slots; and what a GPU tells of all that is away, against those. */
 
 struct walk_parts {

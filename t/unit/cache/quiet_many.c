@@ -6,7 +6,7 @@
 #include "plan_parts.h"
 
 #include "base/clock.h"
-#include "cache/hint.h"
+#include "move/hint.h"
 
 #include <sched.h>
 #include <stdlib.h>

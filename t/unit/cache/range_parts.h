@@ -4,7 +4,7 @@
 
 /* What the tests of ranges share: blocks of which a word in each WORD_STEP bytes says where it lies, and
  * calls for parts of them. */
-#include "cache/part.h"
+#include "move/part.h"
 #include "plan_parts.h"
 #include "tier/pack.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Blocks of a tag leave as a whole and come back with what was in them, while others go on. */
-#include "cache/away.h"
-#include "cache/outcome.h"
+#include "move/away.h"
+#include "move/outcome.h"
 #include "seed.h"
 #include "tag_parts.h"
 

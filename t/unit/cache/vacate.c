@@ -4,7 +4,7 @@
  * that GPU wanted its memory back, and blocks that are in the hands of somebody then.
  */
 #include "api/context.h"
-#include "cache/away.h"
+#include "move/away.h"
 #include "soft/fault.h"
 #include "tap.h"
 #include "tier/lz4.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Contents that changed while they were away are not had back: tier.verify. */
-#include "cache/away.h"
+#include "move/away.h"
 
 #include "plan_parts.h"
 

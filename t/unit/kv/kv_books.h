@@ -5,9 +5,9 @@
 /* What a KV cache keeps of its sequences and prefixes, against each other and against what is committed of its block. */
 #include "base/error.h"
 #include "base/thread.h"
-#include "cache/away.h"
-#include "cache/part.h"
 #include "kv/kv.h"
+#include "move/away.h"
+#include "move/part.h"
 #include "unit/cache/walk.h"
 
 /* What a sequence is ready for, and the length at which a page of it goes, as its pages say. */

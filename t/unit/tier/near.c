@@ -4,7 +4,7 @@
  * what lies on its own. GPUs 0 and 2 are near one of two, 1 and 3 near the other, and what the nodes send each other
  * is less than half of what a link carries. GLAKE_T_MOVE_MIB as in move.c.
  */
-#include "cache/away.h"
+#include "move/away.h"
 #include "tier/io/link.h"
 #include "unit/tier/move_rig.h"
 

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Blocks that are in the hands of who moves them, those who wait for that, and all that may be: see away.h. */
+#include "move/away.h"
+
+#include "base/conf.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "move/look.h"
+#include "move/part.h"
+#include "move/plan.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <sched.h>
+
+/* ---- What moves contents ---- */
+
+int glk_away_start(struct glk_cache *cache)
+{
+	struct glake_device info = {.sz = sizeof(info)};
+	int err;
+
+	err = glk_cache_start(cache);
+	if (err)
+		return err;
+	glk_lock(&cache->starting);
+	if (glk_load_relaxed(&cache->moves))
+		goto unlock;
+	err = cache->drv->ops->device_info(cache->drv, cache->device, &info);
+	if (!err)
+		err = glk_mover_init(
+			&cache->mover, &cache->streams, info.numa_node, cache->host);
+	if (!err && glk_load_relaxed(&cache->encrypts)) {
+		err = glk_cipher_start(&cache->mover);
+		if (err)
+			glk_mover_fini(&cache->mover);
+	}
+	if (!err && cache->conf->tier_compress == GLK_TIER_COMPRESS_LZ4) {
+		err = glk_pack_start(&cache->mover, cache->conf->tier_compress_rest);
+		if (err)
+			glk_mover_fini(&cache->mover);
+	}
+	if (!err) {
+		err = glk_mover_borrow(&cache->mover, cache->io);
+		if (err)
+			glk_mover_fini(&cache->mover);
+	}
+	if (err)
+		goto unlock;
+	/* pages of the host that lie idle make way for contents */
+	cache->mover.store.yield = cache->above->yield;
+	cache->mover.store.arg = cache;
+	glk_lock(&cache->lock);
+	/* pairs with: the acquires of those who ask whether there is anything away */
+	glk_store_release(&cache->moves, true);
+	glk_unlock(&cache->lock);
+unlock:
+	glk_unlock(&cache->starting);
+	return err;
+}
+
+int glk_cache_encrypt(struct glk_cache *cache)
+{
+	int err = glk_peek_relaxed(&cache->places)
+		? glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			  "blocks lie on the host in place with tier.place, which security.level=3 does not allow")
+		: glk_cipher_able();
+
+	if (err)
+		return err;
+	glk_lock(&cache->starting);
+	if (glk_load_relaxed(&cache->moves))
+		err = glk_cipher_start(&cache->mover);
+	if (!err) {
+		glk_store_relaxed(&cache->encrypts, true);
+		glk_store_relaxed(&cache->hostpool.wipes, true);
+	}
+	glk_unlock(&cache->starting);
+	return err;
+}
+
+int glk_away_fini(struct glk_cache *cache)
+{
+	return glk_load_relaxed(&cache->moves) ? glk_mover_fini(&cache->mover) : 0;
+}
+
+/* ---- Blocks in hands ---- */
+
+void glk_away_announce(struct glk_cache *cache, struct glk_moving *m)
+{
+	m->other = cache->moving;
+	cache->moving = m;
+}
+
+void glk_away_done(struct glk_cache *cache, struct glk_moving *m)
+{
+	struct glk_moving **link = &cache->moving;
+
+	while (*link != m)
+		link = &(*link)->other;
+	*link = m->other;
+	pthread_cond_broadcast(&cache->moved);
+}
+
+bool glk_away_take(struct glk_cache *cache, struct glk_extent *e, struct glk_moving *m)
+{
+	uint64_t addr = glk_load_relaxed(&e->addr);
+
+	/* who names a stream or looks for its pages holds it for a moment, without the lock */
+	while (!glk_word_claim(&e->word, &e->addr, addr)) {
+		if (!(glk_load_relaxed(&e->word) & (GLK_EXTENT_LIVE | GLK_EXTENT_HELD)))
+			return false;
+		glk_lock_pause(&cache->lock);
+		sched_yield();
+		glk_lock_resume(&cache->lock);
+		if (glk_load_relaxed(&e->addr) != addr)
+			return false;
+	}
+	*m = (struct glk_moving){.addr = addr, .size = e->size};
+	glk_away_announce(cache, m);
+	return true;
+}
+
+void glk_away_let_go(struct glk_cache *cache, struct glk_extent *e, struct glk_moving *m)
+{
+	glk_extent_set(e, GLK_EXTENT_LIVE);
+	glk_away_done(cache, m);
+}
+
+bool glk_away_is_moving(const struct glk_cache *cache, uint64_t addr)
+{
+	for (const struct glk_moving *m = cache->moving; m; m = m->other) {
+		if (addr >= m->addr && addr < m->addr + m->size)
+			return true;
+	}
+	return false;
+}
+
+/* A function that is told of the move would wait for itself. */
+bool glk_away_settled(struct glk_cache *cache, uint64_t addr, bool inside)
+{
+	const struct glk_range *range;
+	struct glk_live live;
+	bool found;
+
+	if (!glk_load_relaxed(&cache->moves) || glk_thread_current->told)
+		return false;
+	glk_lock(&cache->lock);
+	while (glk_away_is_moving(cache, addr))
+		glk_lock_wait(&cache->lock, &cache->moved);
+	range = glk_cache_range(cache, addr);
+	found = range && glk_lookup_live(range, addr, &live) &&
+		(inside || live.addr == addr);
+	glk_unlock(&cache->lock);
+	return found;
+}
+
+struct glk_extent *glk_away_find(
+	struct glk_cache *cache, uint64_t addr, struct glk_arena **ret_arena)
+{
+	const struct glk_range *range;
+	struct glk_extent *e;
+
+	if (glk_away_is_moving(cache, addr)) {
+		glk_plan_park(cache, false);
+		while (glk_away_is_moving(cache, addr))
+			glk_lock_wait(&cache->lock, &cache->moved);
+		glk_plan_unpark(cache, false);
+	}
+	range = glk_cache_range(cache, addr);
+	if (!range)
+		return NULL;
+	*ret_arena = glk_arena_of(range);
+	e = glk_extent_at(range->map, glk_lookup_first(range, addr));
+	return glk_load_relaxed(&e->addr) == addr ? e : NULL;
+}
+
+/* Says why the address is not that of a live block. */
+int glk_block_refuse(struct glk_cache *cache, uint64_t addr)
+{
+	struct glk_look look = glk_look_begin(cache);
+	const struct glk_range *range = glk_cache_range(cache, addr);
+	struct glk_live live;
+	uint64_t inside = 0;
+	bool freed = false, found = false;
+
+	if (range && glk_lookup_live(range, addr, &live)) {
+		inside = addr - live.addr;
+		found = !inside;
+	} else if (range)
+		freed = addr - range->base + range->offset <
+			glk_peek_relaxed(&range->map->high);
+	glk_look_end(cache, &look);
+	if (glk_thread_current->told)
+		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			"a function that is told of moves calls for the block at 0x%" PRIx64,
+			addr);
+	if (inside)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"0x%" PRIx64 " lies %" PRIu64 " bytes inside a block", addr,
+			inside);
+	if (found)
+		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			"another thread uses the block at 0x%" PRIx64 " in a call", addr);
+	if (freed && glk_guard_ops(cache))
+		glk_guard_ops(cache)->refused(cache, addr);
+	if (freed)
+		return glk_error(-EINVAL, GLAKE_ERROR_DOUBLE_FREE,
+			"no live block at 0x%" PRIx64 ": it was freed before", addr);
+	return glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE,
+		"0x%" PRIx64 " was never given to anyone", addr);
+}
+
+void glk_turn_begin(struct glk_cache *cache)
+{
+	glk_lock(&cache->lock);
+	while (cache->turning)
+		glk_lock_wait(&cache->lock, &cache->moved);
+	cache->turning = true;
+}
+
+void glk_turn_end(struct glk_cache *cache)
+{
+	cache->turning = false;
+	pthread_cond_broadcast(&cache->moved);
+	glk_unlock(&cache->lock);
+}
+
+/* ---- All of them ---- */
+
+/* The first live block of a range that begins an eighth of a slot for itself, from one of them on, which becomes the
+ * next one; 0: none. */
+static uint32_t next_block(const struct glk_map *map, unsigned range, uint32_t *eighth)
+{
+	struct glk_stretch slots = glk_map_slots(map, range);
+	uint32_t end = (slots.last << GLK_EIGHTH_SHIFT) | ((1u << GLK_EIGHTH_SHIFT) - 1);
+	uint32_t id = 0;
+
+	if (slots.first > slots.last)
+		return 0;
+	while (!id && *eighth <= end) {
+		*eighth = glk_bits_first(map->begins, *eighth, end);
+		if (*eighth == GLK_BITS_NONE)
+			return 0;
+		id = glk_load_relaxed(&map->start[(*eighth)++]);
+		if (id & GLK_START_NEST)
+			id = 0;
+	}
+	return id;
+}
+
+/* A block at a time, so that who climbs has not to wait for all of them. */
+static int each_in(struct glk_arena *arena, unsigned range, glk_away_fn fn, void *arg)
+{
+	struct glk_map *map = &arena->map;
+	uint32_t eighth = (uint32_t)(map->range[range].offset >> map->eighth), id;
+	int err = 0;
+
+	do {
+		struct glk_extent *e;
+		struct glk_moving m;
+
+		glk_plan_enter(arena->gpu);
+		id = next_block(map, range, &eighth);
+		e = glk_extent_at(map, id);
+		if (id && glk_away_take(arena->gpu, e, &m)) {
+			err = fn(arena, e, arg);
+			glk_away_let_go(arena->gpu, e, &m);
+		}
+		glk_plan_leave(arena->gpu);
+		glk_plan_step(arena->gpu);
+	} while (id && !err);
+	return err;
+}
+
+int glk_away_each(struct glk_arena *arena, glk_away_fn fn, void *arg)
+{
+	int err = 0;
+
+	for (unsigned i = 0; i < arena->map.ranges && !err; i++)
+		err = each_in(arena, i, fn, arg);
+	return err;
+}
+
+/* All blocks that may have memory of the GPU outside of graphs. */
+int glk_away_everywhere(struct glk_cache *cache, glk_away_fn fn, void *arg)
+{
+	int err = 0;
+
+	for (struct glk_arena *a = &cache->arena; a && !err; a = a->next)
+		err = glk_away_each(a, fn, arg);
+	return err;
+}
+
+/* The part that lies on the host has a hash, and another one when there is more of it: that is not made of what
+ * has changed meanwhile. */
+int glk_away_home(struct glk_cache *cache, uint32_t run)
+{
+	int err;
+
+	if (!run || !glk_store_at(&cache->mover.store, run)->afar)
+		return 0;
+	err = glk_verify_check(&cache->mover, run);
+	if (err) {
+		glk_warn("GPU %d: contents with another GPU stay there: %s",
+			cache->device, glk_thread_current->error.text);
+		return err;
+	}
+	err = glk_move_home(&cache->mover, run);
+	if (cache->conf->tier_verify)
+		glk_verify_keep(&cache->mover, run);
+	return err;
+}
