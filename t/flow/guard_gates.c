@@ -126,9 +126,10 @@ static void kept(void)
 		sync_all(ctx);
 	}
 	ok(is_nothing(ctx, p), "the last one has gone");
+	/* its thread has ended then */
+	flow_close(ctx, 0);
 	ok(strstr(said.last, "could not be unmapped"), "  of one it is said: %s",
 		said.last);
-	flow_close(ctx, 0);
 }
 
 /* The judge of the software device says so where a GPU would end the kernel. */
@@ -140,8 +141,9 @@ static void used_behind(void)
 	is_int(glake_free(ctx, p, NULL), 0, "a block is freed");
 	is_int(kernel(ctx, p, 1), 0, "  and used by what is queued behind that");
 	sync_all(ctx);
-	ok(strstr(said.last, "could not be unmapped"), "  which is said: %s", said.last);
+	/* its thread has ended then */
 	flow_close(ctx, 0);
+	ok(strstr(said.last, "could not be unmapped"), "  which is said: %s", said.last);
 }
 
 int main(void)
