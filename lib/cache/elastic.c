@@ -156,7 +156,7 @@ void glk_elastic_end(struct glk_arena *arena, const struct glk_extent *e, uint64
 	uint64_t bare = slots_of(&arena->map, part->bare_slots);
 
 	/* what stays was counted once */
-	glk_part_count(
+	arena->ops->grew(
 		arena, e, part->bare + stay - glk_extent_asked(e), bare + stay - e->size);
 	arena->gpu->bare += stay;
 	arena->gpu->shared -= stay;
@@ -279,7 +279,7 @@ static int come(struct change *c, struct glk_stretch s)
 	if (err)
 		return err;
 	glk_part_arrive(arena, c->e, s, 0, none);
-	glk_part_count(arena, c->e, request.size, request.rounded);
+	arena->ops->grew(arena, c->e, request.size, request.rounded);
 	c->came[c->done++] = s;
 	c->bytes += request.size;
 	return 0;
@@ -294,7 +294,7 @@ static void undo(struct change *c)
 		struct glk_stretch s = c->came[--c->done];
 
 		glk_part_depart(c->arena, c->e, s, GLK_KEPT_BARE, &use);
-		glk_part_count(c->arena, c->e, -bytes_of(c, s), -given_of(c, s));
+		c->arena->ops->grew(c->arena, c->e, -bytes_of(c, s), -given_of(c, s));
 	}
 	c->bytes = 0;
 }
@@ -391,7 +391,7 @@ static int come_together(struct change *c, struct batch *b)
 		c->came[c->done++] = b->run[i];
 	}
 	if (!err) {
-		glk_part_count(c->arena, c->e, request.size, request.rounded);
+		c->arena->ops->grew(c->arena, c->e, request.size, request.rounded);
 		c->bytes += request.size;
 	}
 	b->count = b->slots = 0;
@@ -557,7 +557,7 @@ static void note_gone(struct change *c, struct glk_stretch s, bool stays)
 		return;
 	}
 	c->freed += bytes;
-	glk_part_count(c->arena, c->e, -bytes, -given_of(c, s));
+	c->arena->ops->grew(c->arena, c->e, -bytes, -given_of(c, s));
 }
 
 /* Of a stretch that is here what goes at once: each sealed page by itself. */

@@ -38,6 +38,9 @@ struct glk_arena_ops {
 	void (*inherit)(struct glk_arena *arena, uint64_t capture);
 	/* A block more, or one fewer. NULL: nobody counts them. */
 	void (*count)(struct glk_arena *arena, const struct glk_extent *e, bool more);
+	/* An elastic block has so many bytes more of its own, as asked for and as given, or fewer. NULL: there are none. */
+	void (*grew)(struct glk_arena *arena, const struct glk_extent *e, uint64_t asked,
+		uint64_t given);
 	/* Where a request lies, carved. NULL: where it fits best. */
 	int (*place)(struct glk_arena *arena, struct glk_request *request,
 		uint32_t *ret_extent);

@@ -2,7 +2,6 @@
 /* The books of blocks that are away in part: see part.h. */
 #include "base/conf.h"
 #include "base/error.h"
-#include "cache/tag/tag.h"
 #include "move/seal.h"
 
 #include <errno.h>
@@ -422,20 +421,4 @@ void glk_part_drop(struct glk_arena *arena, struct glk_extent *e)
 	glk_store_relaxed(&e->bin, 0);
 	glk_lookup_leave(map, id);
 	glk_extent_give_back(map, id);
-}
-
-void glk_part_count(struct glk_arena *arena, const struct glk_extent *e, uint64_t asked,
-	uint64_t given)
-{
-	struct glk_cache *cache = arena->gpu;
-	struct glk_seat *seat = glk_slab_at(&cache->seats, 0);
-	struct glk_row *row = &cache->rows[glk_load_relaxed(&e->stream)];
-
-	if (glk_load_relaxed(seat->turn) != seat->id)
-		glk_seat_turn(seat);
-	glk_seat_grew(seat, asked, given);
-	glk_poke_relaxed(&row->bytes, row->bytes + given);
-	glk_tag_of(arena)->live += asked;
-	cache->elastic += asked;
-	cache->bare -= given;
 }

@@ -86,9 +86,6 @@ void glk_part_strip(struct glk_arena *arena, struct glk_extent *e, struct glk_st
 	uint32_t spare[2]);
 /* A new one, of which nothing is committed. 0, or -ENOMEM (class LIMIT). */
 int glk_part_elastic(struct glk_arena *arena, struct glk_extent *e, bool grows);
-/* So many bytes more of an elastic block are committed and live, as asked for and as given; or fewer. */
-void glk_part_count(struct glk_arena *arena, const struct glk_extent *e, uint64_t asked,
-	uint64_t given);
 /* Bytes of a live block that are not committed. */
 static inline uint64_t glk_part_bare_bytes(
 	const struct glk_cache *cache, const struct glk_extent *e)

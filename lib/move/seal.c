@@ -45,7 +45,7 @@ static int keep(struct glk_arena *arena, struct glk_extent *e, uint32_t slot,
 	if (p->elsewhere) {
 		p->elsewhere = false;
 		glk_seal_count(arena, e, -p->size);
-		glk_part_count(arena, e, p->size, p->size);
+		arena->ops->grew(arena, e, p->size, p->size);
 	}
 	*ret_id = id;
 	return 0;

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/thread.h"
 #include "cache/arena/request.h"
+#include "cache/bin/hit.h"
 #include "cache/cache.h"
 
 #include <errno.h>
@@ -22,6 +23,22 @@ static void count(struct glk_arena *arena, const struct glk_extent *e, bool more
 	tag->live += more ? bytes : -bytes;
 }
 
+static void grew(struct glk_arena *arena, const struct glk_extent *e, uint64_t asked,
+	uint64_t given)
+{
+	struct glk_cache *cache = arena->gpu;
+	struct glk_seat *seat = glk_slab_at(&cache->seats, 0);
+	struct glk_row *row = &cache->rows[glk_load_relaxed(&e->stream)];
+
+	if (glk_load_relaxed(seat->turn) != seat->id)
+		glk_seat_turn(seat);
+	glk_seat_grew(seat, asked, given);
+	glk_poke_relaxed(&row->bytes, row->bytes + given);
+	glk_tag_of(arena)->live += asked;
+	cache->elastic += asked;
+	cache->bare -= given;
+}
+
 static void describe(const struct glk_arena *arena, struct glake_block *block)
 {
 	block->tag = glk_load_relaxed(&glk_tag_of(arena)->id);
@@ -32,6 +49,7 @@ const struct glk_arena_ops glk_arena_tag = {
 	.may = glk_common_may,
 	.order = glk_common_order,
 	.count = count,
+	.grew = grew,
 	.describe = describe,
 	.own = true,
 	.waits = true,
