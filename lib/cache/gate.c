@@ -12,7 +12,7 @@
  *		reached, and sleeps some microseconds between two looks while that takes longer
  * Cost		3 us of the caller; of the stream, an unmap and 5 us: 25 us on an H200
  */
-#include "cache/sampled.h"
+#include "cache/gate.h"
 
 #include "base/error.h"
 #include "base/log.h"
@@ -108,19 +108,6 @@ static bool is_any(const struct glk_gates *g)
 	return glk_load_acquire(&g->put) != glk_load_relaxed(&g->gone);
 }
 
-/* While no gate is reached: the next block of one slot has its mapping. */
-static bool map_ahead(struct glk_gates *g)
-{
-	struct glk_lock *lock = &g->cache->lock;
-	bool did;
-
-	if (!glk_lock_try(lock))
-		return false;
-	did = glk_sampled_ahead(g->cache);
-	glk_unlock(lock);
-	return did;
-}
-
 /* Until there is one to come, and whether there is. */
 static bool rest(struct glk_gates *g)
 {
@@ -152,8 +139,7 @@ static void *run(void *arg)
 		looks = to != from ? 0 : looks;
 		from = to;
 		gone = glk_load_relaxed(&g->gone);
-		if ((gone != to && book(g, gone, to)) || !looks ||
-			(looks == 1 && map_ahead(g)))
+		if ((gone != to && book(g, gone, to)) || !looks)
 			continue;
 		if (looks < TURNS)
 			sched_yield();

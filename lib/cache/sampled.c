@@ -44,57 +44,6 @@ static bool have_new(struct glk_sampled *s, uint64_t need)
 	return s->next + need <= map->end;
 }
 
-/* A slot that was mapped ahead, or was and is free still. */
-static bool take_ready(struct glk_sampled *s, uint32_t *ret_slot)
-{
-	const struct glk_map *map = &s->tag.arena.map;
-
-	while (s->readies) {
-		uint32_t slot = s->ready[--s->readies];
-
-		*ret_slot = slot;
-		if (glk_bit_get(map->usable, slot) || !glk_bit_get(map->mapped, slot))
-			return true;
-		/* others have its page now */
-		if (s->left < GLK_SAMPLED_LEFT)
-			s->leave[s->left++] = (struct glk_stretch){slot, slot};
-	}
-	return false;
-}
-
-bool glk_sampled_ahead(struct glk_cache *cache)
-{
-	struct glk_sampled *s = glk_sampled(cache);
-	struct glk_map *map = &s->tag.arena.map;
-	uint64_t slot_bytes = glk_slot_bytes(map);
-	uint32_t id, slot;
-	int err;
-
-	if (s->readies + s->coming >= GLK_SAMPLED_READY || cache->plans.closed ||
-		!glk_guard_ops(cache)->at_once(cache) || !have_new(s, 3 * slot_bytes))
-		return false;
-	id = glk_node_take(cache->node, GLK_CLASS_SMALL);
-	if (!id)
-		return false;
-	slot = glk_slot_of(map, s->next + slot_bytes);
-	s->next += 2 * slot_bytes;
-	map->ahead = slot + 1;
-	s->coming++;
-	cache->plans.inside++;
-	glk_plan_begin(cache);
-	glk_claim(map, slot, slot);
-	err = glk_mapping_make(map, slot, &id, 1);
-	glk_unclaim(map, slot, slot);
-	if (glk_page_state(glk_map_page(map, id)) == GLK_PAGE_OWNED)
-		glk_page_put_back(map, id);
-	s->coming--;
-	if (!err)
-		s->ready[s->readies++] = slot;
-	glk_plan_end(cache);
-	glk_plan_leave(cache);
-	return !err;
-}
-
 static int place(
 	struct glk_arena *arena, struct glk_request *request, uint32_t *ret_extent)
 {
@@ -108,10 +57,6 @@ static int place(
 	uint32_t first;
 	int err;
 
-	if (whole == slot && s->ends && take_ready(s, &first))
-		return glk_extent_carve(map, 0,
-			((uint64_t)(first + 1) << map->shift) - request->rounded,
-			request->rounded, ret_extent);
 	if (have_new(s, want.size)) {
 		err = glk_extent_carve(
 			map, 0, s->next + lead, request->rounded, ret_extent);

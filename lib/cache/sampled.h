@@ -9,17 +9,12 @@
 /* Stretches of blocks that were freed, whose mappings are to go. */
 #define GLK_SAMPLED_LEFT 64
 
-/* Slots that are mapped ahead, of blocks that need no more than one. */
-#define GLK_SAMPLED_READY 16
-
 struct glk_sampled {
 	struct glk_tag tag;
 	struct glk_arena_ops ops;
-	uint64_t next; /* offset from which on no address was used yet */
-	bool ends;     /* the last one lies at the end of its slots */
-	bool settles;  /* somebody takes mappings away */
-	/* Slots that were mapped ahead, and how many are about to be. */
-	uint32_t ready[GLK_SAMPLED_READY], readies, coming;
+	uint64_t next;		 /* offset from which on no address was used yet */
+	bool ends;		 /* the last one lies at the end of its slots */
+	bool settles;		 /* somebody takes mappings away */
 	bool asked;		 /* for gates */
 	struct glk_gates *gates; /* NULL: there are none */
 	struct glk_stretch leave[GLK_SAMPLED_LEFT];
@@ -46,8 +41,6 @@ void glk_sampled_freed(
 	struct glk_cache *cache, struct glk_stretch run, const struct glk_use *use);
 /* In a plan: mappings go whose work has finished. Gives the lock up meanwhile, and keeps the record of the thread. */
 void glk_sampled_settle(struct glk_cache *cache);
-/* For the thread of gates: maps a slot ahead, of memory that is free, and gives the lock up meanwhile. Whether it did. */
-bool glk_sampled_ahead(struct glk_cache *cache);
 /* Without the lock: none of them is about to go any more. */
 void glk_sampled_still(struct glk_cache *cache);
 void glk_sampled_fini(struct glk_cache *cache);

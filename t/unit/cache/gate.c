@@ -70,41 +70,6 @@ static void books(void)
 	take_down();
 }
 
-/* A slot that was mapped ahead serves a block, which ends with it, and one whose page others have does not. */
-static void ahead(void)
-{
-	uint64_t addr = 0, before, slot = 2 * MIB;
-	int torn = 0;
-
-	set_up(NULL);
-	torn += !comes_and_goes(1000) || !comes_and_goes(1000);
-	rig.drv->ops->stream_sync(rig.drv, 0, a);
-	await_none();
-	glk_lock(&rig.cache.lock);
-	while (glk_sampled_ahead(&rig.cache))
-		;
-	glk_unlock(&rig.cache.lock);
-	is_int(glk_sampled(&rig.cache)->readies, 2, "free pages are mapped ahead");
-	is_sound(&rig, "the books agree");
-	before = rig_calls(&rig, GLAKE_CALL_MAP);
-	torn += rig_try(&rig, 1000, a, 0, &addr);
-	ok(!torn && rig_calls(&rig, GLAKE_CALL_MAP) == before &&
-			(addr + 1024) % slot == 0,
-		"a block has one of them, and ends with it");
-	torn += rig_free(&rig, addr, a);
-	rig.drv->ops->stream_sync(rig.drv, 0, a);
-	await_none();
-	is_int(glk_guard_set(&rig.cache, GLK_GUARD_OFF, 1), 0, "the mode ends");
-	glk_lock(&rig.cache.lock);
-	ok(!glk_sampled_ahead(&rig.cache), "  and no more are");
-	glk_unlock(&rig.cache.lock);
-	torn += rig_try(&rig, 3 * slot, a, 0, &addr);
-	is_int(glk_guard_set(&rig.cache, GLK_GUARD_FULL, 1), 0, "others have the pages");
-	torn += !comes_and_goes(1000) || rig_free(&rig, addr, a);
-	ok(!torn, "  and a block is served all the same");
-	take_down();
-}
-
 /* Who waits for the stream with the lock keeps nobody from opening its gates. */
 static void held(void)
 {
@@ -203,7 +168,6 @@ int main(void)
 {
 	tap_plan_later();
 	books();
-	ahead();
 	held();
 	lost();
 	fails("gate:nth=%d:err=EIO");
