@@ -40,12 +40,15 @@ struct glk_gates {
 	bool rests, ends; /* under `lock` */
 	bool refused;	  /* by the driver, once: it has none */
 	uint64_t bytes;	  /* that they hold back */
+	/* Of the last one that the driver was asked for: what it refuses may have been queued in part, and is none's. */
+	uint32_t number;
 	/* Of those that there were: put, under the lock of the GPU; and gone, by the thread. */
 	glk_atomic(uint32_t) put, gone;
 	struct {
 		struct glk_map *map;
 		struct glk_stretch run;
 		uint64_t addr;
+		uint32_t number;
 		int err; /* of the driver, when it was to go */
 	} ring[GATES];
 };
@@ -86,18 +89,20 @@ static bool is_lost(const struct glk_gates *g)
 	return drv->ops->memory_info(drv, g->cache->device, &free, &total) == -ENODEV;
 }
 
-/* Those that were reached go, and are opened one by one: that number is put. */
+/* Those that were reached go, and are opened one by one. */
 static uint32_t open_reached(struct glk_gates *g, uint32_t from, uint32_t put, bool lost)
 {
-	/* pairs with: the stream */
-	for (; from != put &&
-		(lost || glk_drv_gate_reached(from + 1, glk_load_acquire(&g->gate->at)));
-		from++) {
+	for (; from != put; from++) {
 		struct glk_stretch run = g->ring[from % GATES].run;
+		uint32_t number = g->ring[from % GATES].number;
 
+		/* pairs with: the stream */
+		if (!lost &&
+			!glk_drv_gate_reached(number, glk_load_acquire(&g->gate->at)))
+			break;
 		g->ring[from % GATES].err = glk_mapping_unmap(g->ring[from % GATES].map,
 			g->ring[from % GATES].addr, run.last - run.first + 1);
-		glk_store_release(&g->gate->open, from + 1); /* pairs with: the same */
+		glk_store_release(&g->gate->open, number); /* pairs with: the same */
 	}
 	return from;
 }
@@ -177,33 +182,46 @@ static bool is_whole(const struct glk_map *map, struct glk_stretch run)
 		glk_mapping_at(map, run.last).last == run.last;
 }
 
+/* The stream of a gate for a run; NULL: there is to be none. */
+static struct glk_stream *find_stream(struct glk_gates *g, const struct glk_map *map,
+	struct glk_stretch run, const struct glk_use *use)
+{
+	return g->refused || g->cache->plans.closed || !is_whole(map, run)
+		? NULL
+		: stream_of(g, use);
+}
+
+static bool is_full(const struct glk_gates *g, uint64_t bytes)
+{
+	return glk_load_relaxed(&g->put) - glk_load_relaxed(&g->gone) == GATES ||
+		(g->bytes && g->bytes + bytes > g->cache->memory / PART);
+}
+
 bool glk_gate_put(struct glk_gates *g, struct glk_arena *arena, struct glk_stretch run,
 	const struct glk_use *use)
 {
 	struct glk_cache *cache = g->cache;
 	uint64_t bytes = (uint64_t)(run.last - run.first + 1) << arena->map.shift;
-	uint32_t put = glk_load_relaxed(&g->put);
-	struct glk_stream *s;
+	struct glk_stream *s = find_stream(g, &arena->map, run, use);
+	uint32_t put;
 	int err;
 
-	while (put - glk_load_relaxed(&g->gone) == GATES ||
-		(g->bytes && g->bytes + bytes > cache->memory / PART)) {
+	while (s && is_full(g, bytes)) {
 		glk_lock_wait(&cache->lock, &g->booked);
-		put = glk_load_relaxed(&g->put);
+		s = find_stream(g, &arena->map, run, use);
 	}
-	s = g->refused || cache->plans.closed || !is_whole(&arena->map, run)
-		? NULL
-		: stream_of(g, use);
 	if (!s)
 		return false;
 	err = cache->drv->ops->gate(
-		cache->drv, cache->device, s->handle, g->gate, put + 1);
+		cache->drv, cache->device, s->handle, g->gate, ++g->number);
 	g->refused |= err == -EOPNOTSUPP;
 	if (err)
 		return false;
 	cache->plans.inside++;
 	glk_plan_begin(cache);
 	glk_mapping_detach(&arena->map, run.first, run.last);
+	put = glk_load_relaxed(&g->put);
+	g->ring[put % GATES].number = g->number;
 	g->ring[put % GATES].map = &arena->map;
 	g->ring[put % GATES].run = run;
 	g->ring[put % GATES].addr = glk_slot_addr(&arena->map, run.first);

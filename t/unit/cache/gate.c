@@ -2,6 +2,7 @@
 /* Mappings that go when a stream comes to the place of a free: the books meanwhile and afterwards, and what fails. */
 #include "rig.h"
 
+#include "base/error.h"
 #include "cache/sampled.h"
 #include "guard/guard.h"
 
@@ -127,6 +128,67 @@ static void fails(const char *rule)
 	take_down();
 }
 
+static const struct glk_drv_ops *all;
+
+/* The stream tells that it has come there, and does not wait. */
+static int half_gate(struct glk_drv *drv, int device, struct CUstream_st *stream,
+	struct glk_drv_gate *words, uint32_t number)
+{
+	(void)stream;
+	glk_store_release(&words->at, number);
+	rig.drv->ops = all;
+	return glk_error(-EIO, GLAKE_ERROR_DRIVER, "half a gate on GPU %d of %p", device,
+		(void *)drv);
+}
+
+/* What is left of a gate that was refused is not taken for the next one. */
+static void half(void)
+{
+	static const struct timespec soon = {.tv_nsec = 1000000};
+	struct glk_drv_ops half;
+	int torn = 0;
+
+	set_up(NULL);
+	all = rig.drv->ops;
+	half = *all;
+	half.gate = half_gate;
+	rig.drv->ops = &half;
+	torn += !comes_and_goes(3 * MIB) || under_way();
+	ok(!torn && rig.drv->ops == all, "where there is half a gate a free waits");
+	torn += !comes_and_goes(3 * MIB);
+	for (int i = 0; i < 100; i++)
+		nanosleep(&soon, NULL);
+	ok(!torn && under_way() == 1, "the next one is taken away behind its own gate");
+	is_int(rig.drv->ops->stream_sync(rig.drv, 0, a), 0, "  which its stream passes");
+	await_none();
+	is_sound(&rig, "the books agree");
+	take_down();
+}
+
+/* Who can have no gate does not wait for those of another stream. */
+static void full(void)
+{
+	struct CUstream_st *b;
+	uint32_t gates = 0;
+	uint64_t addr;
+	int torn = 0;
+
+	set_up(NULL);
+	/* a page each, and the 32nd part of the memory */
+	while (gates < 16 && !torn) {
+		torn += !comes_and_goes(1000);
+		gates++;
+	}
+	ok(!torn && under_way() == gates, "there are as many gates as there may be");
+	b = rig_stream(&rig);
+	torn += rig_try(&rig, 1000, b, 0, &addr) || rig_free(&rig, addr, b);
+	ok(!torn && under_way() == gates, "another stream's memory goes meanwhile");
+	rig.drv->ops->stream_sync(rig.drv, 0, a);
+	await_none();
+	is_sound(&rig, "the books agree");
+	take_down();
+}
+
 /* There is no thread to be had, or no memory: frees wait. */
 static void without(void)
 {
@@ -172,6 +234,8 @@ int main(void)
 	lost();
 	fails("gate:nth=%d:err=EIO");
 	fails("unmap:nth=%d:err=EIO");
+	half();
+	full();
 	without();
 	ends();
 	return tap_done();
