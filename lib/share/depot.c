@@ -6,9 +6,11 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/random.h>
 
 #define BUCKETS GLK_DEPOT_PAGES
 #define WORDS	(GLK_DEPOT_PAGES / 64 + 1)
+#define SAID	8 /* words by which contents are told */
 
 struct place {
 	struct glk_depot_page page;
@@ -23,6 +25,8 @@ struct glk_depot {
 	uint32_t most, of_user;
 	uint32_t last, free, count;
 	uint32_t uid, of_uid; /* pages of the user who was counted last */
+	struct glk_depot_sum sum[GLK_BOOKS_GPUS];
+	uint64_t secret[SAID + 1];
 	uint32_t bucket[BUCKETS];
 	struct place place[GLK_DEPOT_PAGES + 1]; /* the first is none */
 	/* that a client has one: a bit each */
@@ -40,6 +44,10 @@ struct glk_depot *glk_depot_new(
 	depot->close = close;
 	depot->most = most < GLK_DEPOT_PAGES ? most : GLK_DEPOT_PAGES;
 	depot->of_user = of_user;
+	if (getrandom(depot->secret, sizeof(depot->secret), 0) != sizeof(depot->secret)) {
+		glk_region_free(depot, sizeof(*depot));
+		return NULL;
+	}
 	return depot;
 }
 
@@ -54,9 +62,18 @@ void glk_depot_free(struct glk_depot *depot)
 	glk_region_free(depot, sizeof(*depot));
 }
 
+/* Clients choose what they say, and cannot choose what lies in one bucket: a multilinear hash whose factors are secret. */
 static uint32_t *bucket_of(struct glk_depot *depot, const struct glk_depot_page *page)
 {
-	return &depot->bucket[page->number.word[0] % BUCKETS];
+	const uint32_t *number = page->number.word;
+	const uint32_t said[SAID] = {number[0], number[1], number[2], number[3],
+		page->uid, page->gpu, (uint32_t)page->bytes,
+		(uint32_t)(page->bytes >> 32)};
+	uint64_t hash = depot->secret[SAID];
+
+	for (int i = 0; i < SAID; i++)
+		hash += depot->secret[i] * said[i];
+	return &depot->bucket[(hash >> 32) % BUCKETS];
 }
 
 static bool is_same(const struct glk_depot_page *a, const struct glk_depot_page *b)
@@ -121,6 +138,7 @@ uint32_t glk_depot_put(
 	*word_of(depot, client, id) |= bit_of(id);
 	depot->count++;
 	depot->of_uid += page->uid == depot->uid;
+	depot->sum[page->gpu].bytes += page->bytes;
 	return id;
 }
 
@@ -133,6 +151,7 @@ uint32_t glk_depot_get(struct glk_depot *depot, uint32_t client,
 		return 0;
 	*word_of(depot, client, id) |= bit_of(id);
 	depot->place[id].users++;
+	depot->sum[wanted->gpu].saved += wanted->bytes;
 	*ret_fd = depot->place[id].page.fd;
 	return id;
 }
@@ -157,6 +176,7 @@ static void drop(struct glk_depot *depot, uint32_t id)
 	depot->free = id;
 	depot->count--;
 	depot->of_uid -= p->page.uid == depot->uid;
+	depot->sum[p->page.gpu].bytes -= p->page.bytes;
 }
 
 static void leave(struct glk_depot *depot, uint32_t client, uint32_t id, int64_t now)
@@ -165,6 +185,8 @@ static void leave(struct glk_depot *depot, uint32_t client, uint32_t id, int64_t
 
 	*word_of(depot, client, id) &= ~bit_of(id);
 	p->users--;
+	if (p->users)
+		depot->sum[p->page.gpu].saved -= p->page.bytes;
 	/* whoever maps it keeps it, and so does the descriptor here */
 	if (p->payer == client && p->users)
 		charge(depot, p, true, now);
@@ -198,15 +220,5 @@ void glk_depot_leave(struct glk_depot *depot, uint32_t client, int64_t now)
 
 struct glk_depot_sum glk_depot_sum(const struct glk_depot *depot, unsigned gpu)
 {
-	struct glk_depot_sum sum = {0};
-
-	for (uint32_t i = 1; i <= depot->last; i++) {
-		const struct place *p = &depot->place[i];
-
-		if (!p->users || p->page.gpu != gpu)
-			continue;
-		sum.bytes += p->page.bytes;
-		sum.saved += (p->users - 1) * p->page.bytes;
-	}
-	return sum;
+	return depot->sum[gpu];
 }

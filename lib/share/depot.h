@@ -12,7 +12,8 @@
  *
  * Bytes	are their maker's as long as it has the page, and the depot's from then on until the last user has left
  *		(glk_books_charge): each page counts once, wherever it is mapped
- * Cost		a look at a chain for a page that is looked for; for a client that goes a look at a bit of each page
+ * Cost		a look at a chain for a page that is looked for, which is short whatever numbers clients choose; for a
+ *		client that goes a look at a bit of each page
  */
 #include "share/alike.h"
 #include "share/books.h"
@@ -29,7 +30,7 @@ struct glk_depot_page {
 	int fd;
 };
 
-/* NULL for no memory. What is let go of goes to `close`. `most`: pages in all, and of one user. */
+/* NULL for no memory, or no random number. What is let go of goes to `close`. `most`: pages in all, and of one user. */
 struct glk_depot *glk_depot_new(
 	struct glk_books *books, void (*close)(int fd), uint32_t most, uint32_t of_user);
 void glk_depot_free(struct glk_depot *depot);

@@ -167,6 +167,28 @@ static void test_most(void)
 	end();
 }
 
+/* As many as there may be, whose numbers somebody has chosen to be alike. */
+static void test_alike(void)
+{
+	uint32_t a, b, i = 0, got = 0;
+	int fd;
+
+	begin(GLK_DEPOT_PAGES + 1, GLK_DEPOT_PAGES + 1);
+	a = come();
+	b = come();
+	while (i < GLK_DEPOT_PAGES && put(a, 3 * i, (int)i))
+		i++;
+	is_int(i, GLK_DEPOT_PAGES, "all places are taken");
+	is_int(put(a, 3 * i, (int)i), 0, "and there is none more");
+	for (uint32_t k = 0; k < i; k++)
+		got += get(b, 3 * k, &fd) && fd == (int)k;
+	is_int(got, i, "each is found");
+	go(a);
+	go(b);
+	is_int(closes, i, "and goes");
+	end();
+}
+
 #define CLIENTS 12
 #define NUMBERS 40
 
@@ -257,6 +279,7 @@ int main(void)
 	tap_plan_later();
 	test_life();
 	test_most();
+	test_alike();
 	test_random();
 	return tap_done();
 }
