@@ -46,8 +46,12 @@
 #define HOLDERS	     4			    /* that a refusal names */
 #define WAIT_NS	     INT64_C(3600000000000) /* as share.wait: that one may wait at most */
 #define WAITERS	     16 /* clients that fill all places for those who wait */
-/* Bytes of a GPU, so that no sum over all clients or names runs over. */
-#define MEMORY_MAX (UINT64_C(1) << 48)
+/* Bytes of a GPU, so that no sum over all clients, names or pages runs over. */
+#define MEMORY_MAX (UINT64_C(1) << 46)
+
+_Static_assert(
+	GLK_DEPOT_PAGES + GLK_SHELF_ITEMS + GLK_BOOKS_CLIENTS <= UINT64_MAX / MEMORY_MAX,
+	"each may have as many as a GPU has");
 
 enum source { LISTENER, SIGNALS, CONNECTION, PROCESS };
 

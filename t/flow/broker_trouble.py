@@ -181,7 +181,9 @@ def check_sums(broker):
     ok("?[2J?" in [client["name"] for client in broker.books(-1)["clients"]], "a name is nothing but letters")
     four = Speaker(broker, 4, version=2)
     equal(four.answer, REFUSED, "nor is one that takes what it is asked for another way")
-    for client in (one, two, three, four):
+    five, six = (Speaker(broker, 5 + more, memory=2**46 + more) for more in (0, 1))
+    equal((five.answer, six.answer), (WELCOME, None), "a GPU of 64 TiB is one, and a larger one is none")
+    for client in (one, two, three, four, five, six):
         client.close()
 
 
