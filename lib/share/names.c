@@ -90,6 +90,9 @@ static void note_name(struct glk_lessee *l, uint32_t kind,
 	} else if (away) {
 		if (kind == GLK_BROKER_END && n && n->is == CLAIMED)
 			n->is = GIVEN_UP;
+		/* the next broker is told of it as of all that is published */
+		if (kind == GLK_BROKER_PUT && said && n)
+			n->is = NONE;
 	} else if (claims && (err == -ENOENT || err == -EAGAIN)) {
 		keep_name(l, item, err == -ENOENT ? CLAIMED : AWAITED);
 	} else if (!err && n) {

@@ -308,6 +308,35 @@ static void test_claims(void)
 	end(pid);
 }
 
+static int publish(const char *key)
+{
+	struct glk_broker_item item = {0};
+	struct glk_wire_frame frame;
+	int fd = dup(0), err;
+
+	snprintf(item.key, sizeof(item.key), "%s", key);
+	err = glk_lessee_item(lessee, GLK_BROKER_PUT, &item, &fd, &frame);
+	close(fd);
+	return err;
+}
+
+/* What was claimed and said to be published is claimed no more, though the answer was lost: one's own is no other's. */
+static void test_put(void)
+{
+	static const struct line lines[] = {HELLO,
+		REFUSED("mine", -ENOENT, GLK_BROKER_CLAIM),
+		{.hears = GLK_BROKER_PUT, .key = "mine"}, {0}, HELLO,
+		REFUSED("next", -ENOENT, GLK_BROKER_CLAIM), {.hears = GLK_BROKER_BYE},
+		{0}, {0}};
+	pid_t pid = open_all(lines, NULL);
+
+	begin();
+	is_int(claim("mine"), -ENOENT, "a name is to be loaded here");
+	is_int(publish("mine"), -EINPROGRESS, "it is, and the answer does not come");
+	is_int(claim("next"), -ENOENT, "the next broker hears of no claim of it");
+	end(pid);
+}
+
 /* A claim of which the answer was lost is given back: nobody knows here that he is to load it. */
 static void test_lost(void)
 {
@@ -456,6 +485,7 @@ int main(void)
 	test_away();
 	test_claims();
 	test_found();
+	test_put();
 	test_lost();
 	test_many();
 	test_all_claimed();
