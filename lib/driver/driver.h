@@ -279,7 +279,8 @@ struct glk_drv_ops {
 	int (*launch)(struct glk_drv *drv, int device, const struct glk_launch *launch,
 		struct CUstream_st *stream);
 	/* Optional: work that is queued on a stream of that GPU from then on waits for a number of a gate. The stream captures
-	 * nothing. Whoever opens it must not wait for what may itself wait for the stream: unmap does not. */
+	 * nothing. Whoever opens it must not wait for what may itself wait for the stream: unmap does not. After an error the
+	 * stream may write the number, and does not wait for it: it is not asked for again. */
 	int (*gate)(struct glk_drv *drv, int device, struct CUstream_st *stream,
 		struct glk_drv_gate *words, uint32_t number);
 
