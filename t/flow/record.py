@@ -191,7 +191,8 @@ def check_tool(room, program):
     other = Watched(room)
     other.do("open")
     for args, part in [([], "-o OUT is missing"), (["-o", path, "-g", "0"], "unknown option '-g'"),
-                       (["-o", path, "--for", "0"], "--for takes"), (["-o", path, "-s1"], "--size"),
+                       (["-o", path, "--for", "0"], "--for takes"), (["-o", path, "--for", "10000000000s"], "--for takes"),
+                       (["-o", path, "-s1"], "--size"),
                        (["-o", path, "1", "2"], "one process"), (["-o", path, "-x0"], "--context")]:
         run = room.tool("trace", "record", *args)
         equal(run.returncode, 2, f"record {args[-2:]}: wrong usage".replace(room.parent, ""))
@@ -214,7 +215,7 @@ def check_tool(room, program):
     equal(run.returncode, 0, "well")
     other.do("alloc 0 5 1000")
     equal(show(room, path)["kinds"], {"allocate": 5}, "with what was asked for between")
-    path += "2"
+    path += "2 \u00fc"
     run = room.tool("trace", "record", "--json", "-t", "50ms", "-o", path, str(other.pid))
     told = json.loads(run.stdout)
     equal((told["trace"], told["pid"], told["process_ended"]), (path, other.pid, False),

@@ -68,10 +68,9 @@ def gpus_of(stats):
 
 def show_json(value, indent=2):
     try:
-        text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False).encode(errors="replace")
+        print(json.dumps(value, indent=indent, allow_nan=False), flush=True)
     except (ValueError, RecursionError):
         raise tool.Failure("glakectl: what is answered is no JSON") from None
-    print("".join(chr(c) if c == 10 or 32 <= c < 127 else "?" for c in text), flush=True)
 
 
 def room():

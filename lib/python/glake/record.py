@@ -32,6 +32,7 @@ Has a running process record itself, until it is interrupted; see glakectl ps.
 LOOK, LOOKS = 0.2, 5  # seconds between two looks at an end, and how many
 CLOSED = struct.Struct("=q")  # closed_ns of struct glake_trace_header (glake/trace.h), and where it lies
 CLOSED_AT = 48
+MOST = 1 << 33  # seconds, what select takes
 UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1}
 
 
@@ -146,7 +147,8 @@ def _absolute(file):
     try:
         if not name:
             raise IsADirectoryError(21, "Is a directory")
-        return os.path.join(os.path.realpath(folder or ".", strict=True), name)
+        os.stat(folder or ".")
+        return os.path.join(os.path.realpath(folder or "."), name)
     except OSError as error:
         raise tool.Failure(f"glakectl: {file}: {error.strerror}") from None
 
@@ -157,7 +159,7 @@ def _seconds(given):
     text = given["for"][-1]
     match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,12})?) ?([a-z]+)", text)
     seconds = float(match[1]) * UNITS.get(match[2], 0) if match else 0
-    if seconds <= 0:
+    if not 0 < seconds < MOST:
         raise tool.usage(COMMAND, f"--for takes a time as 10s or 500ms, not '{text}'")
     return seconds
 

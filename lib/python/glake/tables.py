@@ -178,7 +178,7 @@ def _show(given, found):
     if not isinstance(found, str if "prometheus" in given else dict):
         raise tool.Failure("glakectl: what the process answers are no figures")
     if "prometheus" in given:
-        sys.stdout.write(found)
+        sys.stdout.buffer.write(found.encode(errors="replace"))
     elif "json" in given:
         show_json(found, None if "interval" in given else 2)
     else:
