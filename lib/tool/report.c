@@ -201,6 +201,8 @@ static void print_counts(int indent, const char *name, struct json_object *objec
 
 static void print_lines(struct json_object *object, const char *of, int indent)
 {
+	if (!is(object, json_type_object))
+		return; /* a row without it */
 	json_object_object_foreach(object, name, value)
 	{
 		if (!is_deep(value))

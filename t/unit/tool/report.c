@@ -95,11 +95,35 @@ static void add_wide(struct glk_json *json)
 	glk_json_end(json);
 }
 
+/* So wide that each row has lines of its own, and one row has not what the first has. */
+static void add_uneven(struct glk_json *json)
+{
+	char name[40];
+
+	glk_json_key(json, "rows");
+	glk_json_array(json);
+	for (unsigned row = 0; row < 3; row++) {
+		glk_json_object(json);
+		glk_json_add_uint(json, "at", row);
+		if (row != 1) {
+			glk_json_key(json, "deep");
+			glk_json_object(json);
+			for (unsigned i = 0; i < 12; i++) {
+				snprintf(name, sizeof(name), "a_name_of_length_%u", i);
+				glk_json_add_uint(json, name, i);
+			}
+			glk_json_end(json);
+		}
+		glk_json_end(json);
+	}
+	glk_json_end(json);
+}
+
 int main(void)
 {
 	size_t longest = 0;
 
-	tap_plan(20);
+	tap_plan(23);
 	show(add_figures);
 	has("  trace                    a?[2Jb\n");
 	has("  peak live                1.50 GiB\n");
@@ -119,6 +143,9 @@ int main(void)
 	show(add_wide);
 	has("a name of length 2\n    1                   0");
 	has("a name of length 7\n    1                   6");
+	show(add_uneven);
+	has("    2\n    3\n      a name of length 0 ");
+	show(add_wide);
 	for (char *line = strtok(shown, "\n"); line; line = strtok(NULL, "\n"))
 		longest = strlen(line) > longest ? strlen(line) : longest;
 	ok(longest <= 80, "no line is longer than a terminal: %zu", longest);
