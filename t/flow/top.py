@@ -64,6 +64,19 @@ def find(run, fits):
     return next((look for look in map(json.loads, run.stdout) if fits(look)), None)
 
 
+def check_closed(room):
+    """A program that has lost one of the three."""
+    master, slave = os.openpty()
+    run = subprocess.run(["sh", "-c", f"exec {TOOL} top -n1 <&-"], env=room.env, stdout=slave, stderr=subprocess.PIPE,
+                         check=False, text=True, timeout=HUNG)
+    os.close(slave)
+    os.close(master)
+    equal((run.returncode, run.stderr), (0, ""), "without a standard input there is a table")
+    run = subprocess.run(["sh", "-c", f"exec {TOOL} top -n1 -i nan 2>&-"], env=room.env, stdout=subprocess.PIPE, check=False,
+                         text=True, timeout=HUNG)
+    equal((run.returncode, run.stdout), (2, ""), "without a standard error nothing is said")
+
+
 def check_usage(room):
     for args in (["-i", "0"], ["-n", "0"], ["-s", "name"], ["--sort"], ["--all"], ["-i", "nan"]):
         equal(room.tool("top", *args).returncode, 2, f"top {args}: wrong usage")
@@ -210,6 +223,7 @@ def main():
     with Room() as room:
         one = check_tables(room)
         check_usage(room)
+        check_closed(room)
         check_deaf(room)
         if not check_terminals(room):
             one.end()

@@ -106,7 +106,9 @@ def plain(text):
 def say(text):
     """A line for who is at the keyboard, whatever is in it."""
     line = "".join(c if c.isprintable() else "?" for c in text)
-    print(line.encode(errors="replace").decode(), file=sys.stderr)
+    with contextlib.suppress(OSError):  # nobody reads it
+        if sys.stderr:
+            print(line.encode(errors="replace").decode(), file=sys.stderr, flush=True)
 
 
 def run(command, words, given=None):

@@ -390,7 +390,7 @@ def run(words):
     sort = given.get("sort", ["reserved"])[-1]
     if sort not in SORTS:
         raise tool.usage("top", f"--sort takes reserved, live, ratio, allocs, misses or pid, not '{sort}'")
-    if "batch" in given or "json" in given or not (sys.stdout.isatty() and sys.stdin.isatty()):
+    if "batch" in given or "json" in given or not (os.isatty(0) and os.isatty(1)):
         run_tables(given, names, sort, pause, count)
     else:
         run_window(names, sort, pause, count)
