@@ -149,6 +149,7 @@ int glk_tool_become_python(const char *module, char **argv)
 	const char *words[WORDS_MAX], *name = argv[0];
 	char folder[PATH_MAX];
 	size_t count = WORDS;
+	sigset_t held;
 
 	first_words(name, module, folder, words);
 	for (argv++; *argv; argv++) {
@@ -157,6 +158,10 @@ int glk_tool_become_python(const char *module, char **argv)
 		words[count++] = *argv;
 	}
 	words[count] = NULL;
+	/* until tool.main() is ready for it: Python would tell of its own insides */
+	sigemptyset(&held);
+	sigaddset(&held, SIGINT);
+	sigprocmask(SIG_BLOCK, &held, NULL);
 	execvp(words[0], (char **)words);
 	glk_tool_say(
 		"%s: it needs Python: python3 cannot be run: %s", name, strerror(errno));
@@ -196,7 +201,6 @@ int glk_tool_run_python(
 int glk_tool_part(
 	const char *name, int (*run)(int argc, char **argv), int argc, char **argv)
 {
-	/* A reader that goes away is a failed write like any other, noticed at the end. */
 	signal(SIGPIPE, SIG_IGN);
 	if (argc && !strcmp(argv[0], name))
 		return glk_tool_finish(run(argc, argv));

@@ -2,6 +2,7 @@
 """glakectl's parts: found beside it or in their folder, and what is said where one is not."""
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -51,6 +52,17 @@ def of_python():
         done_ = run(TOOL, *words, *["x"] * 5000)
         equal(done_.returncode, 2, "of too many words")
         has(done_.stderr, "more than 4096 arguments", "it says so")
+
+
+def interrupted():
+    """While Python begins."""
+    with tempfile.TemporaryDirectory(prefix="glake-parts-") as folder:
+        with open(os.path.join(folder, "sitecustomize.py"), "w", encoding="ascii") as file:
+            file.write("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+        done_ = subprocess.run([TOOL, "ps", "--help"], env={**os.environ, "PYTHONPATH": folder}, check=False,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+        equal((done_.returncode, done_.stderr), (-signal.SIGINT, ""), "an interrupt ends it as it ends any program")
 
 
 def elsewhere():
@@ -109,6 +121,7 @@ def main():
     start()
     beside()
     of_python()
+    interrupted()
     elsewhere()
     of_a_wheel()
     done()

@@ -243,6 +243,7 @@ def main(command, run_command):
             signal.signal(number, _stop)
     status = 0
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # held since before Python began
         status = run_command(sys.argv[2:]) or 0
         sys.stdout.flush()
     except Failure as failure:
