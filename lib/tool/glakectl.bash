@@ -108,9 +108,9 @@ _glakectl()
 		_glakectl_offer -W "$(grep -o '\[[a-z]*[] ]' <<<"$kind" | tr -d '[] ')" -- "$text"
 		more=("${COMPREPLY[@]}") COMPREPLY=()
 		case $kind in
+		*PID*) _glakectl_argument PID "$text" ;; # or the name of a program that runs
 		*FILE* | *TRACE* | *PROGRAM*) _glakectl_argument FILE "$text" ;;
 		*KEY*) _glakectl_argument KEY "$text" ;;
-		*PID*) _glakectl_argument PID "$text" ;;
 		esac
 		COMPREPLY=("${more[@]}" "${COMPREPLY[@]}")
 	fi

@@ -149,6 +149,8 @@ def check_words(folder):
     equal(bash("repl"), ["replay"], "one by its beginning")
     equal(bash("replay on"), ["one.trace"], "a file")
     equal(bash("replay --timeline=on"), ["one.trace"], "behind an option too")
+    for words in ("stat", "trace record", "snapshot"):
+        equal(bash(f"{words} on"), [], f"{words}: a process, and no file")
     equal(bash("replay --driver s"), ["soft"], "a driver")
     equal(bash("replay --repeat "), [], "no numbers")
     equal(bash("nonsense --"), [], "of no command nothing")
