@@ -95,6 +95,7 @@ def check_liar(room):
         for words, result, status, out, err in (
                 (["whose", "--json", "1"], b"null", 1, "", "it answers with nothing"),
                 (["whose", "--json", "1"], '{"what":"\x7f\x9b31m"}'.encode(), 0, '{\n  "what": "\\u007f\\u009b31m"\n}\n', ""),
+                (["stat", "--prometheus"], b'"\\ud800 1\\n"', 0, "? 1\n", ""),
                 (["whose", "--json", "1"], b'{"size":1e999}', 1, "", "is no JSON"),
                 (["dedup", "--dry-run"], b'[{"looked_bytes":1,"equal_bytes":1' + b"0" * 400 + b"}]", 0, "context 0, GPU 0: 0 B", "")):
             run = subprocess.Popen([TOOL, *words, str(os.getpid())], env=room.env, stdout=subprocess.PIPE,
