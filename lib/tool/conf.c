@@ -429,33 +429,45 @@ static int conf_status(int err)
 	return GLK_TOOL_FAILED;
 }
 
+/* What `show` and `explain` are asked for. 0; -1: it is done, with an exit status. */
+static int conf_read(int argc, char **argv, const char *command,
+	const struct option *options, struct conf_wanted *wanted, bool *json,
+	int *ret_status)
+{
+	int c;
+
+	*ret_status = GLK_TOOL_USAGE;
+	while ((c = glk_tool_option(argc, argv, options)) != -1) {
+		switch (c) {
+		case 'd':
+			wanted->defaults = true;
+			break;
+		case 'k':
+			wanted->explain = true;
+			break;
+		case 'j':
+			*json = true;
+			break;
+		case 'h':
+			conf_print_help();
+			*ret_status = GLK_TOOL_OK;
+			return -1;
+		default:
+			return -1;
+		}
+	}
+	wanted->names = argv + optind;
+	return conf_check_names(command, wanted->names) ? -1 : 0;
+}
+
 static int conf_show(int argc, char **argv)
 {
 	struct conf_wanted wanted = {.defaults = false};
 	bool json = false;
-	int c;
+	int status;
 
-	while ((c = glk_tool_option(argc, argv, show_options)) != -1) {
-		switch (c) {
-		case 'd':
-			wanted.defaults = true;
-			break;
-		case 'k':
-			wanted.explain = true;
-			break;
-		case 'j':
-			json = true;
-			break;
-		case 'h':
-			conf_print_help();
-			return GLK_TOOL_OK;
-		default:
-			return GLK_TOOL_USAGE;
-		}
-	}
-	wanted.names = argv + optind;
-	if (conf_check_names(SHOW, wanted.names))
-		return GLK_TOOL_USAGE;
+	if (conf_read(argc, argv, SHOW, show_options, &wanted, &json, &status))
+		return status;
 	return conf_status(json ? conf_print_json(&wanted) : print_table(&wanted));
 }
 
@@ -552,23 +564,10 @@ static int conf_explain(int argc, char **argv)
 {
 	struct conf_wanted wanted = {.explain = true};
 	bool json = false;
-	int c;
+	int status;
 
-	while ((c = glk_tool_option(argc, argv, explain_options)) != -1) {
-		switch (c) {
-		case 'j':
-			json = true;
-			break;
-		case 'h':
-			conf_print_help();
-			return GLK_TOOL_OK;
-		default:
-			return GLK_TOOL_USAGE;
-		}
-	}
-	wanted.names = argv + optind;
-	if (conf_check_names(EXPLAIN, wanted.names))
-		return GLK_TOOL_USAGE;
+	if (conf_read(argc, argv, EXPLAIN, explain_options, &wanted, &json, &status))
+		return status;
 	if (json)
 		return conf_status(conf_print_json(&wanted));
 	if (*wanted.names)

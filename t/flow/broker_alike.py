@@ -35,6 +35,12 @@ def right(why, *blocks):
     equal([client.do(f"has {n} {kinds}") for client, n, kinds in blocks], ["right"] * len(blocks), why)
 
 
+def ends(broker, *users):
+    for client in users:
+        equal(client.end(), "closed 0", "it ends")
+    equal(books(broker), [0, 0, 0, 0], "with all")
+
+
 def check_two(broker):
     one, two, three = clients(broker, 3)
     a = seal(one, BASE, "0 0 0 0", "the first one saves nothing")
@@ -54,9 +60,7 @@ def check_two(broker):
     equal(two.do(f"page {b} 0 z"), "0", "and writes one")
     right("which is nobody else's", (one, a, BASE), (two, b, "z" + TUNE[1:]), (two, c, TUNE), (three, d, TUNE))
     equal([client.do("books") for client in (one, two, three)], ["0"] * 3, "the driver has what the books say")
-    for client in (three, two, one):
-        equal(client.end(), "closed 0", "it ends")
-    equal(books(broker), [0, 0, 0, 0], "with all")
+    ends(broker, three, two, one)
 
 
 def check_payer(broker):
@@ -133,9 +137,7 @@ def check_number(broker):
     c = seal(three, "abc", "2 0 1 1", "as often as they are looked at")
     right("with every word", (two, b, "abc"), (three, c, "abc"))
     has(one.do(f"has {a} ab"), "wrong at page 0", "and those of the other")
-    for client in (one, two, three):
-        equal(client.end(), "closed 0", "it ends")
-    equal(books(broker), [0, 0, 0, 0], "with all")
+    ends(broker, one, two, three)
 
 
 def check_away(broker):
@@ -160,9 +162,7 @@ def check_away(broker):
     equal(one.do("suspend"), "0", "the first one is suspended too")
     equal(one.do("resume"), "0", "it comes back")
     right("with every word", (one, a, BASE))
-    for client in (one, two):
-        equal(client.end(), "closed 0", "it ends")
-    equal(books(broker), [0, 0, 0, 0], "with all")
+    ends(broker, one, two)
 
 
 def check_restart(broker):
@@ -186,9 +186,7 @@ def check_restart(broker):
     ok(books(broker)[0] <= 10 + 4, "and are given when they are left", books(broker))
     b = seal(two, TUNE, "9 0 0 0", "what is sealed then has them from the other again")
     right("with every word", (one, a, BASE), (two, b, TUNE))
-    for client in (one, two):
-        equal(client.end(), "closed 0", "it ends")
-    equal(books(broker), [0, 0, 0, 0], "with all")
+    ends(broker, one, two)
 
 
 def check_alone(broker):
