@@ -52,21 +52,24 @@ def run(folder, *arguments, **more):
 
 
 def ended_by(folder, number):
-    """The status of one that is ended by a signal, and whether its program heard of it."""
-    mark = os.path.join(folder, "heard")
-    with open(os.path.join(folder, "waits.sh"), "w", encoding="utf-8") as file:
-        file.write(f"trap 'echo heard > {mark}; kill $!; exit 9' {number}\nsleep 600 >/dev/null &\necho waits\nwait\n")
+    """The status of one that is ended by a signal, whether its program heard of it, and whether no handler has to be called for that."""
+    mark, waits = os.path.join(folder, "heard"), os.path.join(folder, "waits.py")
+    with open(waits, "w", encoding="utf-8") as file:
+        file.write(f"import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [{int(number)}])\nprint('waits', flush=True)\n"
+                   f"signal.sigwait([{int(number)}])\nopen({mark!r}, 'w').close()\nraise SystemExit(9)\n")
     clean = dict(os.environ, PYTHONPATH=SOURCE, PYTHONDONTWRITEBYTECODE="1", PATH=f"{folder}:/usr/bin:/bin")
-    child = subprocess.Popen([sys.executable, "-S", "-m", "glake.sanitizer", "--x", "sh", os.path.join(folder, "waits.sh")],
+    child = subprocess.Popen([sys.executable, "-S", "-m", "glake.sanitizer", "--x", sys.executable, "-S", waits],
                              env=clean, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     while child.stdout.readline().strip() != "waits":
         pass
+    with open(f"/proc/{child.pid}/status", encoding="utf-8") as file:
+        held = int(next(line for line in file if line.startswith("SigBlk")).split()[1], 16)
     child.send_signal(number)
     err = child.communicate(timeout=tap.HUNG)[1]
     heard = os.path.exists(mark)
     if heard:
         os.unlink(mark)
-    return child.returncode, heard, err
+    return child.returncode, heard, held >> int(number) - 1 & 1, err
 
 
 def killed(folder):
@@ -98,7 +101,7 @@ def main():
         tap.ok(lines[-1].endswith("of size 7 bytes"), "what nobody knows has none", lines)
         tap.equal(said.stderr, "", "nothing else is said")
         for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
-            tap.equal(ended_by(folder, number), (9, True, ""), f"{number.name} reaches the program, which ends as it says")
+            tap.equal(ended_by(folder, number), (9, True, 1, ""), f"{number.name} reaches the program, which ends as it says")
         tap.equal(killed(folder), 137, "a program that is killed is told as a shell tells it")
         os.unlink(tool)
         said = run(folder, sys.executable, script)

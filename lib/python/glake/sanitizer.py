@@ -13,7 +13,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 
+ENDS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 NEAREST = re.compile(r"^(=+ +).*\ballocation at (0x[0-9a-f]+)")
 ACCESS = re.compile(r"^(=+ +)(?:Access to|Address) (0x[0-9a-f]+)")
 
@@ -63,13 +65,19 @@ def foreground():
         return False
 
 
-def pass_on(run):
-    """What would end this process ends the program, whose last lines and status are waited for."""
-    def give(number, _):
-        if number != signal.SIGINT or not foreground():
-            run.send_signal(number)
-    for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
-        signal.signal(number, give)
+def start(*arguments, **more):
+    """A program that is ended by what would end this process; its last lines and status are to be waited for."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
+    run = subprocess.Popen(*arguments, **more, preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before))
+
+    # a handler would wait for the read that it comes before: this one is called at once
+    def pass_on():
+        while True:
+            number = signal.sigwait(ENDS)
+            if number != signal.SIGINT or not foreground():
+                run.send_signal(number)
+    threading.Thread(target=pass_on, daemon=True).start()
+    return run
 
 
 def main(arguments):
@@ -80,9 +88,8 @@ def main(arguments):
         sys.exit("glake: there is no compute-sanitizer on the PATH, nor in /usr/local/cuda/bin")
     with tempfile.NamedTemporaryFile(prefix="glake-names-") as file:
         names = Names(file.name)
-        run = subprocess.Popen([tool, *arguments], env={**os.environ, "GLAKE_GUARD_NVTX": "yes", "GLAKE_GUARD_NAMES": file.name},
-                               stdout=subprocess.PIPE, text=True, errors="replace")
-        pass_on(run)
+        run = start([tool, *arguments], env={**os.environ, "GLAKE_GUARD_NVTX": "yes", "GLAKE_GUARD_NAMES": file.name},
+                    stdout=subprocess.PIPE, text=True, errors="replace")
         for line in run.stdout:
             print(line, end="", flush=True)
             print(more(line, names) or "", end="", flush=True)
