@@ -190,8 +190,15 @@ static int refuse_item(const struct glk_wire_frame *frame, const char *key)
 		"%s: %.*s", key, (int)sizeof(refused->text) - 1, refused->text);
 }
 
+static void keep(struct glk_lessee *l, struct glk_shared *shared)
+{
+	shared->next = l->shared;
+	l->shared = shared;
+}
+
 int glk_lessee_item(struct glk_lessee *l, uint32_t kind,
-	const struct glk_broker_item *item, const int *fd, struct glk_wire_frame *frame)
+	const struct glk_broker_item *item, struct glk_shared *put,
+	struct glk_wire_frame *frame)
 {
 	uint32_t wanted = kind == GLK_BROKER_GET ? GLK_BROKER_FOUND : GLK_BROKER_DONE;
 	struct glk_broker_item said = *item;
@@ -210,10 +217,14 @@ int glk_lessee_item(struct glk_lessee *l, uint32_t kind,
 	}
 	if (claims && name && name->is == AWAITED && name->turn != l->turn)
 		said.flags |= GLK_BROKER_AGAIN;
-	err = !asks || glk_lessee_say(l, kind, &said, sizeof(said), fd, fd ? 1 : 0) ||
+	err = !asks ||
+		glk_lessee_say(l, kind, &said, sizeof(said), put ? &put->fd : NULL,
+			put ? 1 : 0) ||
 		glk_lessee_hear(l, frame);
 	note_name(l, kind, item, frame, asks, err);
-	if (err && asks && kind == GLK_BROKER_PUT)
+	if (asks && put && (err || frame->kind == GLK_BROKER_DONE))
+		keep(l, put);
+	if (err && asks && put)
 		err = -EINPROGRESS;
 	else if (err)
 		err = glk_error(-EAGAIN, GLAKE_ERROR_AGAIN,
@@ -291,8 +302,7 @@ int glk_lessee_items(
 void glk_lessee_keep(struct glk_lessee *l, struct glk_shared *shared)
 {
 	glk_lock(&l->lock);
-	shared->next = l->shared;
-	l->shared = shared;
+	keep(l, shared);
 	glk_unlock(&l->lock);
 }
 

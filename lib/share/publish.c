@@ -123,13 +123,12 @@ int glk_publish(struct glk_lessee *lessee, struct glk_drv *drv, int device, uint
 		close(fd);
 		return -ENOMEM;
 	}
-	err = glk_lessee_item(lessee, GLK_BROKER_PUT, &item, &fd, &frame);
-	/* others may have it where the answer was lost; the next broker is told again */
+	err = glk_lessee_item(lessee, GLK_BROKER_PUT, &item, shared, &frame);
+	/* others may have it where the answer was lost */
 	if (err && err != -EINPROGRESS) {
 		glk_shared_free(shared);
 		return err;
 	}
-	glk_lessee_keep(lessee, shared);
 	/* who writes it from now on breaks what this says */
 	drv->ops->promise(drv, addr - p.offset, p.size);
 	return 0;

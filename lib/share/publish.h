@@ -23,15 +23,17 @@ struct glk_shared {
 
 /* lease.c: whether a text is one of share.broker. 0, or -EINVAL and a record. */
 int glk_lessee_check(const char *path);
-/* A question about a name, and its answer. 0; -EAGAIN, the broker is away; as the broker refuses it. With a
- * record; without one -EINPROGRESS: what is to be put was said, and had no answer. */
+/* A question about a name, and its answer; `put`, or NULL, is what GLK_BROKER_PUT publishes. 0; -EAGAIN, the broker is
+ * away; as the broker refuses it. With a record; without one -EINPROGRESS: it was said, and had no answer. After 0 and
+ * this one it is kept, before a next broker can be met. */
 int glk_lessee_item(struct glk_lessee *lessee, uint32_t kind,
-	const struct glk_broker_item *item, const int *fd, struct glk_wire_frame *frame);
+	const struct glk_broker_item *item, struct glk_shared *put,
+	struct glk_wire_frame *frame);
 /* The same for several that are wanted and not claimed, GLK_BROKER_NAMES at most, with no error of one of them for all:
  * each item is as it was found, with its descriptor, which is the caller's, or -errno for that. */
 int glk_lessee_items(struct glk_lessee *lessee, struct glk_broker_item *items, int *fds,
 	uint32_t count);
-/* Keeps what was published or attached, and gives up what was attached; NULL: there is none at that address. */
+/* Keeps what was attached, and gives it up; NULL: there is none at that address. */
 void glk_lessee_keep(struct glk_lessee *lessee, struct glk_shared *shared);
 struct glk_shared *glk_lessee_take(struct glk_lessee *lessee, int device, uint64_t addr);
 

@@ -5,6 +5,7 @@
  */
 #include "unit/cache/rig.h"
 
+#include "base/slab.h"
 #include "share/broker.h"
 #include "share/publish.h"
 
@@ -310,30 +311,44 @@ static void test_claims(void)
 
 static int publish(const char *key)
 {
-	struct glk_broker_item item = {0};
+	struct glk_shared *shared = glk_region_new(sizeof(*shared));
 	struct glk_wire_frame frame;
-	int fd = dup(0), err;
+	int err;
 
-	snprintf(item.key, sizeof(item.key), "%s", key);
-	err = glk_lessee_item(lessee, GLK_BROKER_PUT, &item, &fd, &frame);
-	close(fd);
+	*shared = (struct glk_shared){.fd = dup(0)};
+	snprintf(shared->item.key, sizeof(shared->item.key), "%s", key);
+	err = glk_lessee_item(lessee, GLK_BROKER_PUT, &shared->item, shared, &frame);
+	if (err && err != -EINPROGRESS)
+		glk_shared_free(shared);
 	return err;
 }
 
-/* What was claimed and said to be published is claimed no more, though the answer was lost: one's own is no other's. */
+/* What was claimed and said to be published is claimed no more, and told to the next broker, though the answer was lost;
+ * what was refused is not. */
 static void test_put(void)
 {
 	static const struct line lines[] = {HELLO,
 		REFUSED("mine", -ENOENT, GLK_BROKER_CLAIM),
+		{.hears = GLK_BROKER_PUT,
+			.says = GLK_BROKER_REFUSED,
+			.err = -EBUSY,
+			.key = "theirs"},
 		{.hears = GLK_BROKER_PUT, .key = "mine"}, {0}, HELLO,
+		{.hears = GLK_BROKER_PUT,
+			.says = GLK_BROKER_DONE,
+			.key = "mine",
+			.flags = GLK_BROKER_AGAIN},
 		REFUSED("next", -ENOENT, GLK_BROKER_CLAIM), {.hears = GLK_BROKER_BYE},
 		{0}, {0}};
 	pid_t pid = open_all(lines, NULL);
 
 	begin();
 	is_int(claim("mine"), -ENOENT, "a name is to be loaded here");
-	is_int(publish("mine"), -EINPROGRESS, "it is, and the answer does not come");
-	is_int(claim("next"), -ENOENT, "the next broker hears of no claim of it");
+	is_int(publish("theirs"), -EBUSY, "one that another has is refused");
+	is_int(publish("mine"), -EINPROGRESS,
+		"it is published, and the answer does not come");
+	is_int(claim("next"), -ENOENT,
+		"the next broker hears of no claim of it, and that it is there");
 	end(pid);
 }
 
