@@ -192,9 +192,36 @@ class context_ref
 		check(glake_trim(ctx_, device, keep, &released));
 		return released;
 	}
+	/*
+	 * A function object that frees memory when it is short (glake_shortage_set), called as
+	 * std::size_t(int device, std::size_t want, stream_t stream, std::int64_t deadline_ns). It stays the
+	 * caller's, until nullptr is set or the context is closed; what it throws ends here, and is no answer.
+	 */
+	template <class Function> void set_shortage(Function *function) const
+	{
+		check(glake_shortage_set(
+			ctx_, function ? &ask<Function> : nullptr, function));
+	}
+	void set_shortage(std::nullptr_t) const
+	{
+		check(glake_shortage_set(ctx_, nullptr, nullptr));
+	}
 
       protected:
 	struct glake *ctx_ = nullptr;
+
+      private:
+	template <class Function>
+	static std::size_t ask(void *function, int device, std::size_t want,
+		stream_t stream, std::int64_t deadline_ns) noexcept
+	{
+		try {
+			return (*static_cast<Function *>(function))(
+				device, want, stream, deadline_ns);
+		} catch (...) {
+			return 0;
+		}
+	}
 };
 
 /* A context that is closed with its object. Moved, not copied. */

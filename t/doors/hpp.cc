@@ -8,6 +8,7 @@
 
 #include <glake/glake.hpp>
 
+#include <cerrno>
 #include <memory>
 #include <type_traits>
 
@@ -142,6 +143,33 @@ static void errors()
 	ok(thrown([&] { bad.device_count(); }).code() < 0, "and good for nothing");
 }
 
+static void shortages()
+{
+	glk::context ctx(soft().set("pool.budget", "64MiB"));
+	glk::block kept = ctx.alloc(48 * MIB);
+	int calls = 0;
+	auto forget = [&](int device, std::size_t want, glk::stream_t, std::int64_t) {
+		calls += device == 0 && want > 0;
+		kept = glk::block();
+		return 48 * MIB;
+	};
+	auto fails = [&](int, std::size_t, glk::stream_t, std::int64_t) -> std::size_t {
+		calls++;
+		throw std::bad_alloc();
+	};
+
+	ctx.set_shortage(&fails);
+	is_int(thrown([&] { ctx.alloc(32 * MIB); }).code() + calls, 1 - ENOMEM,
+		"a function that throws when memory is short has freed nothing");
+	ctx.set_shortage(&forget);
+	ok(!!ctx.alloc(32 * MIB, nullptr, std::nothrow) && calls == 2,
+		"one that frees some makes room");
+	kept = ctx.alloc(48 * MIB);
+	ctx.set_shortage(nullptr);
+	ok(!ctx.alloc(32 * MIB, nullptr, std::nothrow) && calls == 2,
+		"and is not called once it is none");
+}
+
 static void resources()
 {
 	glk::context ctx(soft().set("pool.budget", "64MiB"));
@@ -195,6 +223,7 @@ int main()
 	contexts();
 	blocks();
 	errors();
+	shortages();
 	resources();
 	return tap_done();
 }
