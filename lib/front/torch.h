@@ -94,6 +94,23 @@ GLAKE_EXPORT void *glake_torch_managed_over_alloc(
 GLAKE_EXPORT void glake_torch_segment_free(
 	void *ptr, size_t size, int device, struct CUstream_st *stream);
 
+/* torch_shortage.c: what is asked of a function in Python that makes room, see glake_shortage_set. */
+struct glake_torch_shortage {
+	uint64_t number; /* 0: none */
+	uint64_t want, stream;
+	int64_t deadline_ns;
+	int device;
+};
+
+/* Whether requests ask, one after the other; as glake_shortage_set. Without Python's lock, as the next. */
+GLAKE_EXPORT int glake_torch_shortage_set(int on);
+/* The one thread that serves them waits until there is another one than it was told of last. */
+GLAKE_EXPORT void glake_torch_shortage_next(struct glake_torch_shortage *ret_asked);
+/* With Python's lock: takes it up, if it still waits for that; and then has ended it. Blocks for no
+ * thread that waits for anything. */
+GLAKE_EXPORT int glake_torch_shortage_begin(uint64_t number);
+GLAKE_EXPORT void glake_torch_shortage_end(size_t freed);
+
 /* torch_history.c */
 enum glk_torch_action {
 	GLK_TORCH_ALLOC = 0,

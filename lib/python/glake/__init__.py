@@ -24,6 +24,7 @@ glake under Python: GPU memory for PyTorch and CuPy without fragmentation.
                            lines that made the tensors, whose(tensor) says what an address is (guarded.py)
     glake.weights.load()   weights that several processes have once (weights.py)
     glake.trim()           gives unused memory back; budget() bounds what is held
+    glake.on_shortage(function)    is called where a request finds no room, and may free some (shortage.py)
     glake.info()           versions, files and the configuration; python3 -m glake --info
 
 The library is looked for in $GLAKE_LIBRARY_PATH and nowhere else if that is set; else in this package
@@ -44,6 +45,7 @@ _FILES = {  # loaded with the first of these names
     "guarded": "guard check findings whose GuardError",
     "tier": "spill fetch advise quiet suspend resume tag tags pin unpin",
     "saver": "use_memory_saver", "vllm": "use_vllm VllmAllocator",
+    "shortage": "on_shortage",
     "managed_memory": "managed prefetch prefer", "host": "pinned_empty pinned_use use_pinned",
     "spilled": "spilled_activations", "optimizer": "spilled_optimizer",
     "doors": "use_cupy use_numba use_rmm use_warp rmm_resource memory_resource ort_options stream_end"}
