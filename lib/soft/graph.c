@@ -150,6 +150,7 @@ static int join(struct soft *soft, uint32_t id, uint32_t stream)
 	s->graph = id;
 	s->branch = graph->branches++;
 	graph->branch[s->branch] = (struct soft_branch){.stream = stream};
+	glk_soft_stream_calm(soft, stream);
 	return 0;
 }
 
@@ -308,8 +309,10 @@ static int end(struct soft *soft, uint32_t stream, uint32_t *ret_graph)
 	}
 	err = verdict(graph);
 	graph->capturing = false;
-	for (uint32_t b = 0; b < graph->branches; b++)
+	for (uint32_t b = 0; b < graph->branches; b++) {
 		soft_stream_at(soft, graph->branch[b].stream)->graph = 0;
+		glk_soft_stream_calm(soft, graph->branch[b].stream);
+	}
 	if (err)
 		end_graph(soft, id);
 	else

@@ -34,6 +34,11 @@ static inline bool glk_handle_is(uint64_t handle, enum glk_handle_kind kind)
 	return handle >> 56 == (uint64_t)kind;
 }
 
+static inline int glk_handle_device(uint64_t handle)
+{
+	return (int)(handle >> 48 & 0xff);
+}
+
 static inline uint32_t glk_handle_gen(uint64_t handle)
 {
 	return handle >> 24 & GLK_HANDLE_GEN_MASK;

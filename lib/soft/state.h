@@ -72,6 +72,12 @@ struct soft_stream {
 	uint32_t record; /* of that thread */
 };
 
+/* Of a stream that lives, is no default one and captures nothing: what is asked of it most is answered without the
+ * lock. `handle` 0: of another one. */
+struct soft_calm {
+	glk_atomic(uint64_t) handle, id;
+};
+
 /* The last record of an event is an operation; it has passed when the slot has moved on. Or it
  * is a node of the graph with this capture number. */
 struct soft_event {
@@ -148,6 +154,7 @@ struct soft {
 	int64_t maps; /* see glk_soft_maps */
 	struct glk_slab streams, events, ops, graphs, graph_nodes;
 	uint32_t own[SOFT_OWN]; /* see stream.c; 0: free */
+	struct soft_calm calm[SOFT_STREAMS + 1];
 	struct soft_dice dice;
 	uint64_t serial;
 	uint32_t pending;		  /* operations queued on all streams */
@@ -297,6 +304,8 @@ int glk_soft_stream_any(struct soft *soft, int device, struct CUstream_st *strea
 	const char *call, uint32_t *ret_id);
 /* A slot begins a life. */
 void glk_soft_stream_init(struct soft *soft, uint32_t id, int device);
+/* A stream begins or ends its life, or a capture. */
+void glk_soft_stream_calm(struct soft *soft, uint32_t id);
 /* A number for a stream or a capture, never given before in this process. */
 uint64_t glk_soft_stream_number(void);
 /* 0, or -EBUSY, a record and a broken capture when the stream captures a graph. */

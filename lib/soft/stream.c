@@ -40,6 +40,23 @@ void glk_soft_stream_init(struct soft *soft, uint32_t id, int device)
 		.live = true};
 }
 
+static uint64_t handle_of(const struct soft *soft, uint32_t id)
+{
+	const struct soft_stream *s = soft_stream_at(soft, id);
+
+	return glk_handle_make(GLK_HANDLE_STREAM, (uint32_t)s->device, s->gen, id);
+}
+
+void glk_soft_stream_calm(struct soft *soft, uint32_t id)
+{
+	const struct soft_stream *s = soft_stream_at(soft, id);
+	bool calm = s->live && !s->graph && !s->thread && id > (uint32_t)soft->gpus;
+
+	glk_store_relaxed(&soft->calm[id].id, s->id);
+	/* pairs with: the acquire in glk_soft_stream_facts */
+	glk_store_release(&soft->calm[id].handle, calm ? handle_of(soft, id) : 0);
+}
+
 /* Where the stream of a thread stands, or would. There are more places than streams. */
 static uint32_t *place(struct soft *soft, uint64_t thread, int device)
 {
@@ -205,9 +222,8 @@ int glk_soft_stream_new(struct glk_drv *drv, int device, struct CUstream_st **re
 	id = take(soft);
 	if (id) {
 		glk_soft_stream_init(soft, id, device);
-		*ret_stream = (struct CUstream_st *)(uintptr_t)glk_handle_make(
-			GLK_HANDLE_STREAM, (uint32_t)device,
-			soft_stream_at(soft, id)->gen, id);
+		glk_soft_stream_calm(soft, id);
+		*ret_stream = (struct CUstream_st *)(uintptr_t)handle_of(soft, id);
 	}
 	glk_unlock(&soft->lock);
 	return id ? 0 : -ENOMEM;
@@ -242,6 +258,7 @@ int glk_soft_stream_free(struct glk_drv *drv, int device, struct CUstream_st *st
 	err = sync(soft, device, stream, "cuStreamDestroy", &id);
 	if (!err) {
 		soft_stream_at(soft, id)->live = false;
+		glk_soft_stream_calm(soft, id);
 		glk_slab_put(&soft->streams, id);
 	}
 	glk_unlock(&soft->lock);
@@ -297,12 +314,9 @@ static bool thread_captures(const struct soft *soft, int device)
 	return false;
 }
 
-/* As CUDA, which breaks a capture when it is asked for the number of its stream; that of the legacy stream is not
- * asked for. */
-int glk_soft_stream_facts(struct glk_drv *drv, int device, struct CUstream_st *stream,
-	struct glk_stream_facts *ret_facts)
+static __attribute__((noinline)) int facts_held(struct soft *soft, int device,
+	struct CUstream_st *stream, struct glk_stream_facts *ret_facts)
 {
-	struct soft *soft = soft_of(drv);
 	struct glk_stream_facts facts = {0};
 	const struct soft_graph *graph;
 	const struct soft_stream *s;
@@ -323,6 +337,26 @@ int glk_soft_stream_facts(struct glk_drv *drv, int device, struct CUstream_st *s
 		*ret_facts = facts;
 	glk_unlock(&soft->lock);
 	return err;
+}
+
+/* As CUDA, which breaks a capture when it is asked for the number of its stream; that of the legacy stream is not
+ * asked for. Nearly every request asks, so that it takes no lock as a rule; but each call may be the one at which
+ * something of a random order runs. */
+int glk_soft_stream_facts(struct glk_drv *drv, int device, struct CUstream_st *stream,
+	struct glk_stream_facts *ret_facts)
+{
+	struct soft *soft = soft_of(drv);
+	uint64_t handle = (uint64_t)(uintptr_t)stream;
+	uint32_t id = glk_handle_id(handle);
+
+	/* pairs with: the release in glk_soft_stream_calm */
+	if (id - 1 >= SOFT_STREAMS || soft->random ||
+		glk_handle_device(handle) != device ||
+		glk_load_acquire(&soft->calm[id].handle) != handle)
+		return facts_held(soft, device, stream, ret_facts);
+	*ret_facts =
+		(struct glk_stream_facts){.id = glk_load_relaxed(&soft->calm[id].id)};
+	return 0;
 }
 
 int glk_soft_stream_owner(struct glk_drv *drv, int device, struct CUstream_st *stream)
