@@ -2,7 +2,7 @@
 /*
  * Extents, ordered by size and then by address, or by address alone. Sizes fall into classes, in
  * order, and a bitmap tells of the classes that have extents. Most of these have one or two: so an
- * insertion and a removal are a look at one root, as a rule.
+ * insertion and a removal are a look at one root, as a rule, and that stands in tree.h.
  *
  * A class is a treap (Seidel and Aragon, "Randomized search trees", Algorithmica 16, 1996), since it
  * may have any number of extents: blocks of one size, freed with others between them. The priority of
@@ -95,84 +95,30 @@ static inline uint32_t *link_of(struct glk_map *map, const struct glk_tree *tree
 	return link;
 }
 
-static inline uint32_t class_of(const struct glk_tree *tree, const struct glk_extent *e)
-{
-	return tree->by_address ? 0 : glk_tree_class(e->size);
-}
-
-void glk_tree_insert(struct glk_map *map, struct glk_tree *tree, uint32_t extent)
+void glk_tree_insert_among(
+	struct glk_map *map, const struct glk_tree *tree, uint32_t *root, uint32_t extent)
 {
 	struct glk_extent *e = glk_extent_at(map, extent);
-	uint32_t class = class_of(tree, e);
-	uint32_t *link = &tree->root[class];
+	uint32_t *link = link_of(map, tree, root, e, extent, false);
 
-	tree->count++;
-	if (!*link) {
-		e->tree.left = e->tree.right = 0;
-		*link = extent;
-		tree->some[class >> 6] |= UINT64_C(1) << (class & 63);
-		return;
-	}
-	link = link_of(map, tree, link, e, extent, false);
 	split(map, tree, *link, e->size, e->offset, &e->tree.left, &e->tree.right);
 	*link = extent;
 }
 
-void glk_tree_remove(struct glk_map *map, struct glk_tree *tree, uint32_t extent)
+bool glk_tree_remove_among(
+	struct glk_map *map, const struct glk_tree *tree, uint32_t *root, uint32_t extent)
 {
 	struct glk_extent *e = glk_extent_at(map, extent);
-	uint32_t class = class_of(tree, e);
-	uint32_t *link = &tree->root[class];
+	uint32_t *link = root;
 
 	if (*link != extent) {
-		link = link_of(map, tree, link, e, extent, true);
+		link = link_of(map, tree, root, e, extent, true);
 		if (!*link)
-			return;
+			return false;
 	}
 	*link = e->tree.left && e->tree.right ? join(map, e->tree.left, e->tree.right)
 					      : e->tree.left | e->tree.right;
-	tree->count--;
-	if (!tree->root[class])
-		tree->some[class >> 6] &= ~(UINT64_C(1) << (class & 63));
-}
-
-/* The root of the next class that has extents; 0: none has. */
-static uint32_t next_class(struct glk_tree_walk *walk)
-{
-	uint32_t w = walk->class >> 6;
-	uint64_t left = walk->tree->some[w] & ~UINT64_C(1) << (walk->class & 63);
-
-	while (!left && ++w < GLK_TREE_CLASSES / 64)
-		left = walk->tree->some[w];
-	if (!left)
-		return 0;
-	walk->class = w << 6 | (uint32_t)__builtin_ctzll(left);
-	return walk->tree->root[walk->class];
-}
-
-uint32_t glk_tree_next(const struct glk_map *map, struct glk_tree_walk *walk)
-{
-	uint32_t at = walk->at;
-
-	do {
-		while (at) {
-			const struct glk_extent *e = glk_extent_at(map, at);
-
-			if (e->size < walk->size) {
-				at = e->tree.right;
-				continue;
-			}
-			if (walk->depth == GLK_TREE_DEPTH)
-				return 0;
-			walk->path[walk->depth++] = at;
-			at = e->tree.left;
-		}
-	} while (!walk->depth && (at = next_class(walk)));
-	if (!walk->depth)
-		return 0;
-	at = walk->path[--walk->depth];
-	walk->at = glk_extent_at(map, at)->tree.right;
-	return at;
+	return true;
 }
 
 unsigned glk_tree_find(const struct glk_map *map, const struct glk_tree *tree,

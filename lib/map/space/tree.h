@@ -3,7 +3,7 @@
 #define GLK_MAP_TREE_H
 
 /* Extents by size, then address; or by address alone. */
-#include "map/table.h"
+#include "map/space/extent.h"
 
 /* The class of a size. Those of smaller sizes come before it, and extents up to eight grains have one
  * for each size. */
@@ -19,8 +19,52 @@ static inline uint32_t glk_tree_class(uint64_t size)
 	return class < GLK_TREE_CLASSES ? class : GLK_TREE_CLASSES - 1;
 }
 
-void glk_tree_insert(struct glk_map *map, struct glk_tree *tree, uint32_t extent);
-void glk_tree_remove(struct glk_map *map, struct glk_tree *tree, uint32_t extent);
+/* tree.c: the same for a class, by its root, that has others; false: it is not there. */
+void glk_tree_insert_among(struct glk_map *map, const struct glk_tree *tree,
+	uint32_t *root, uint32_t extent);
+bool glk_tree_remove_among(struct glk_map *map, const struct glk_tree *tree,
+	uint32_t *root, uint32_t extent);
+
+static inline uint32_t glk_tree_class_in(
+	const struct glk_tree *tree, const struct glk_extent *e)
+{
+	return tree->by_address ? 0 : glk_tree_class(e->size);
+}
+
+static inline void glk_tree_insert(
+	struct glk_map *map, struct glk_tree *tree, uint32_t extent)
+{
+	struct glk_extent *e = glk_extent_at(map, extent);
+	uint32_t class = glk_tree_class_in(tree, e), *root = &tree->root[class];
+
+	tree->count++;
+	if (*root) {
+		glk_tree_insert_among(map, tree, root, extent);
+		return;
+	}
+	e->tree.left = e->tree.right = 0;
+	*root = extent;
+	tree->some[class >> 6] |= UINT64_C(1) << (class & 63);
+}
+
+/* Of one that is not there, nothing. */
+static inline void glk_tree_remove(
+	struct glk_map *map, struct glk_tree *tree, uint32_t extent)
+{
+	const struct glk_extent *e = glk_extent_at(map, extent);
+	uint32_t class = glk_tree_class_in(tree, e), *root = &tree->root[class];
+
+	if (*root != extent || e->tree.left || e->tree.right) {
+		if (!glk_tree_remove_among(map, tree, root, extent))
+			return;
+	} else {
+		*root = 0;
+	}
+	tree->count--;
+	if (!*root)
+		tree->some[class >> 6] &= ~(UINT64_C(1) << (class & 63));
+}
+
 /* Deeper than the tree of any class that has been seen: see tree.c. */
 #define GLK_TREE_DEPTH 128
 
@@ -44,8 +88,46 @@ static inline void glk_tree_begin(
 	walk->size = size;
 }
 
+/* The root of the next class that has extents; 0: none has. */
+static inline uint32_t glk_tree_next_class(struct glk_tree_walk *walk)
+{
+	uint32_t w = walk->class >> 6;
+	uint64_t left = walk->tree->some[w] & ~UINT64_C(1) << (walk->class & 63);
+
+	while (!left && ++w < GLK_TREE_CLASSES / 64)
+		left = walk->tree->some[w];
+	if (!left)
+		return 0;
+	walk->class = w << 6 | (uint32_t)__builtin_ctzll(left);
+	return walk->tree->root[walk->class];
+}
+
 /* The next extent of at least `size` bytes; 0: there is none. */
-uint32_t glk_tree_next(const struct glk_map *map, struct glk_tree_walk *walk);
+static inline uint32_t glk_tree_next(
+	const struct glk_map *map, struct glk_tree_walk *walk)
+{
+	uint32_t at = walk->at;
+
+	do {
+		while (at) {
+			const struct glk_extent *e = glk_extent_at(map, at);
+
+			if (e->size < walk->size) {
+				at = e->tree.right;
+				continue;
+			}
+			if (walk->depth == GLK_TREE_DEPTH)
+				return 0;
+			walk->path[walk->depth++] = at;
+			at = e->tree.left;
+		}
+	} while (!walk->depth && (at = glk_tree_next_class(walk)));
+	if (!walk->depth)
+		return 0;
+	at = walk->path[--walk->depth];
+	walk->at = glk_extent_at(map, at)->tree.right;
+	return at;
+}
 /* The first `max` of them; their number. */
 unsigned glk_tree_find(const struct glk_map *map, const struct glk_tree *tree,
 	uint64_t size, uint32_t *ret_extents, unsigned max);
