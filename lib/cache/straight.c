@@ -259,12 +259,10 @@ bool glk_straight_give(struct glk_cache *cache, struct glk_seat *seat,
 	glk_seat_free(seat, glk_extent_asked(e), e->size);
 	glk_quick_gone(cache, e);
 	glk_lookup_leave(map, glk_extent_id(map, e));
-	if (!glk_clock_alone(&cache->streams) || !glk_slots_plain(map, first, last)) {
+	if (!glk_clock_alone(&cache->streams) || !glk_slots_plain(map, first, last))
 		glk_slots_leave(map, first, last, &use);
-	} else {
-		glk_use_set(map, first, last, &use);
-		glk_slots_leave_plain(map, first, last);
-	}
+	else
+		glk_slots_leave_plain(map, first, last, &use);
 	glk_extent_give_back(map, glk_extent_id(map, e));
 	return true;
 }

@@ -226,75 +226,80 @@ static inline struct glk_mapping bounds(const struct glk_map *map, uint32_t slot
 		(base | (uint32_t)__builtin_ctzll(ends)) - 1};
 }
 
-/* Slots that a plain run strands at the mapping of one of its ends, or keeps from that where others are on it. */
-static inline uint64_t strands(const struct glk_map *map, struct glk_mapping m,
-	uint32_t first, uint32_t last, bool others, uint64_t counted)
+/* Whether somebody is on a mapping. */
+static inline bool is_busy(const struct glk_map *map, struct glk_mapping m)
 {
-	uint32_t from = m.first > first ? m.first : first;
-	uint32_t to = m.last < last ? m.last : last;
-	uint64_t comes = to - from + 1 - counted;
+	uint32_t low = m.first & 63, beyond = m.last - m.first;
 
-	others = others ||
-		(m.first < first && glk_bits_any(map->busy, m.first, first - 1)) ||
-		(m.last > last && glk_bits_any(map->busy, last + 1, m.last));
-	return others ? -comes : m.last - m.first + 1 - comes;
+	if (low + beyond > 63)
+		return glk_bits_any(map->busy, m.first, m.last);
+	return map->busy[m.first >> 6] >> low << (63 - beyond);
 }
 
-/*
- * A plain run has come, or is about to go. Others may be on its first and on its last slot. Each slot counts as one
- * of a page of its own, but for what is left of the mappings at the ends. Where the first mapping begins.
- */
-static inline __attribute__((always_inline)) uint32_t book_plain(struct glk_map *map,
-	uint32_t first, uint32_t last, uint64_t on_first, uint64_t on_last, bool goes)
+/* Slots of the mappings of a plain run, which is on none of them, but for the mappings at its ends that others are on.
+ * And where the first mapping begins. */
+static inline uint64_t idle_around(
+	const struct glk_map *map, uint32_t first, uint32_t last, uint32_t *ret_begin)
+{
+	struct glk_mapping low = {first, first}, high;
+	uint32_t begin, end;
+
+	if (glk_bit_get(map->wide, first))
+		low = bounds(map, first);
+	*ret_begin = low.first;
+	begin = is_busy(map, low) ? low.last + 1 : low.first;
+	if (low.last >= last)
+		return low.last + 1 - begin;
+	high = (struct glk_mapping){last, last};
+	if (glk_bit_get(map->wide, last))
+		high = bounds(map, last);
+	end = is_busy(map, high) ? high.first : high.last + 1;
+	return end - begin;
+}
+
+/* So many slots are busy now that were not, and so many are of pages that were idle: what is left of these is stranded. */
+static inline void book_plain(struct glk_map *map, uint64_t slots, uint64_t idle)
 {
 	struct glk_stock *stock = &map->space->of[GLK_OF_NODE];
-	uint64_t slots = last - first + 1 - on_first - on_last, stranded = 0;
-	struct glk_mapping m = {first, first};
 
-	if (glk_bit_get(map->wide, first)) {
-		m = bounds(map, first);
-		stranded = m.last < last
-			? strands(map, m, first, last, on_first, on_first)
-			: strands(map, m, first, last, on_first | on_last,
-				  on_first + on_last);
-	}
-	if (m.last < last && glk_bit_get(map->wide, last))
-		stranded +=
-			strands(map, bounds(map, last), first, last, on_last, on_last);
-	if (goes) {
-		stock->idle_slots += slots + stranded;
-		stock->stranded -= stranded;
-	} else {
-		stock->idle_slots -= slots + stranded;
-		stock->stranded += stranded;
-	}
-	return m.first;
+	stock->idle_slots -= idle;
+	stock->stranded += idle - slots;
 }
 
 void glk_slots_enter_plain(struct glk_map *map, uint32_t first, uint32_t last)
 {
-	uint64_t on_first = map->count[first]++ > 0, on_last = 0;
+	uint32_t slots = last - first + 1, begin;
 
+	slots -= map->count[first]++ > 0;
 	if (first != last)
-		on_last = map->count[last]++ > 0;
-	book_plain(map, first, last, on_first, on_last, false);
+		slots -= map->count[last]++ > 0;
+	book_plain(map, slots, idle_around(map, first, last, &begin));
 	glk_bits_set(map->busy, first, last);
 }
 
-void glk_slots_leave_plain(struct glk_map *map, uint32_t first, uint32_t last)
+static inline void leave_plain(struct glk_map *map, uint32_t first, uint32_t last)
 {
-	uint64_t on_first = --map->count[first] > 0, on_last = 0;
+	uint64_t slots = last - first + 1;
 	uint32_t begin;
 
-	if (first != last)
-		on_last = --map->count[last] > 0;
-	begin = book_plain(map, first, last, on_first, on_last, true);
 	glk_bits_clear(map->busy, first, last);
-	if (on_first)
+	if (--map->count[first]) {
 		glk_bit_set(map->busy, first);
-	if (on_last)
+		slots--;
+	}
+	if (first != last && --map->count[last]) {
 		glk_bit_set(map->busy, last);
+		slots--;
+	}
+	book_plain(map, -slots, -idle_around(map, first, last, &begin));
 	glk_idle_touch(map, begin, last);
+}
+
+void glk_slots_leave_plain(
+	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use)
+{
+	glk_use_set(map, first, last, use);
+	leave_plain(map, first, last);
 }
 
 static __attribute__((noinline)) void enter(
@@ -454,7 +459,7 @@ void glk_slots_leave(
 {
 	glk_use_leave(map, first, last, use);
 	if (glk_slots_plain(map, first, last)) {
-		glk_slots_leave_plain(map, first, last);
+		leave_plain(map, first, last);
 		return;
 	}
 	leave(map, first, last, use);

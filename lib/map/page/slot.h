@@ -12,7 +12,7 @@
  * page is in use elsewhere, and slots without any, may be among them. */
 void glk_slots_enter(struct glk_map *map, uint32_t first, uint32_t last);
 /* Whether a run is plain: usable as it is, of pages of the GPU that have one mapping each. Then the second and the
- * third book the same for it, but for its use. */
+ * third book the same for it, the latter where all memory is in the order of the streams of `use`. */
 static inline bool glk_slots_plain(
 	const struct glk_map *map, uint32_t first, uint32_t last)
 {
@@ -26,7 +26,8 @@ static inline bool glk_slots_plain(
 }
 
 void glk_slots_enter_plain(struct glk_map *map, uint32_t first, uint32_t last);
-void glk_slots_leave_plain(struct glk_map *map, uint32_t first, uint32_t last);
+void glk_slots_leave_plain(
+	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use);
 /* In a walk along the mappings of a place, before which space->mark was stepped: whether the idle page of one was met
  * at an earlier one, which will take it, so that this one needs pages of its own. */
 static inline bool glk_slot_is_taken(const struct glk_map *map, uint32_t slot)

@@ -2,23 +2,6 @@
 /* Uses of slots, by run. */
 #include "map/map.h"
 
-void glk_use_set(
-	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use)
-{
-	uint64_t *edge = &map->edge[last >> 6];
-
-	/* what comes behind keeps the use it had */
-	if ((last & 63) != 63 && !(*edge >> ((last & 63) + 1) & 1)) {
-		map->use[last + 1] = glk_use_at(map, last + 1);
-		*edge |= UINT64_C(2) << (last & 63);
-	}
-	/* and a run begins with each word */
-	GLK_BITS_EACH(w, mask, first, last, {
-		map->edge[w] = (map->edge[w] & ~mask) | (mask & -mask);
-		map->use[w << 6 | (uint32_t)__builtin_ctzll(mask)] = *use;
-	});
-}
-
 void glk_use_join(
 	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use)
 {

@@ -46,9 +46,24 @@ static inline bool glk_use_covers(
 	return glk_use_holds(use, &map->use[glk_use_slot(map, slot)]);
 }
 
-/* use.c: for all slots of a run, instead of what there was, or beside it. */
-void glk_use_set(
-	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use);
+/* For all slots of a run, instead of what there was; or (use.c) beside it. */
+static inline void glk_use_set(
+	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use)
+{
+	uint64_t *edge = &map->edge[last >> 6];
+
+	/* what comes behind keeps the use it had */
+	if ((last & 63) != 63 && !(*edge >> ((last & 63) + 1) & 1)) {
+		map->use[last + 1] = glk_use_at(map, last + 1);
+		*edge |= UINT64_C(2) << (last & 63);
+	}
+	/* and a run begins with each word */
+	GLK_BITS_EACH(w, mask, first, last, {
+		map->edge[w] = (map->edge[w] & ~mask) | (mask & -mask);
+		map->use[w << 6 | (uint32_t)__builtin_ctzll(mask)] = *use;
+	});
+}
+
 void glk_use_join(
 	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use);
 /* For a run that an extent leaves, at whose ends others may have been before; of no stream: nothing. */
