@@ -26,53 +26,21 @@ static uint32_t group_of(const struct glk_map *map, uint64_t offset)
 	return (uint32_t)(offset >> (map->shift + GLK_GROUP_SHIFT));
 }
 
-static void enter_nest(struct glk_map *map, uint32_t extent, uint64_t offset, bool enter)
+void glk_lookup_put_nested(
+	struct glk_map *map, const struct glk_extent *e, uint32_t extent)
 {
-	uint32_t nest = nest_of(map, offset), grain = glk_nest_grain(map, offset);
+	uint32_t nest = nest_of(map, e->offset), grain = glk_nest_grain(map, e->offset);
 
-	glk_store_relaxed(&glk_nest_entries(map, nest)[grain], enter ? extent : 0);
-	glk_bit_put(glk_nest_begins(map, nest), grain, enter);
+	glk_store_relaxed(&glk_nest_entries(map, nest)[grain], extent);
+	glk_bit_put(glk_nest_begins(map, nest), grain, extent);
 }
 
-/* The groups that it reaches into are told. */
-static void set_cover(struct glk_map *map, const struct glk_extent *e, uint32_t to)
+void glk_lookup_cover(struct glk_map *map, const struct glk_extent *e, uint32_t extent)
 {
 	uint32_t last = group_of(map, e->offset + e->size - 1);
 
 	for (uint32_t g = group_of(map, e->offset) + 1; g <= last; g++)
-		glk_poke_relaxed(&map->cover[g], to);
-}
-
-void glk_lookup_list(struct glk_map *map, uint32_t extent)
-{
-	const struct glk_extent *e = glk_extent_at(map, extent);
-
-	if (e->nested) {
-		enter_nest(map, extent, e->offset, true);
-		return;
-	}
-	glk_store_relaxed(&map->start[eighth_of(map, e->offset)], extent);
-	glk_bit_set(map->begins, eighth_of(map, e->offset));
-	set_cover(map, e, extent);
-}
-
-void glk_lookup_enter(struct glk_map *map, uint32_t extent)
-{
-	glk_lookup_list(map, extent);
-	glk_extent_set(glk_extent_at(map, extent), GLK_EXTENT_LIVE);
-}
-
-void glk_lookup_leave(struct glk_map *map, uint32_t extent)
-{
-	const struct glk_extent *e = glk_extent_at(map, extent);
-
-	if (e->nested) {
-		enter_nest(map, extent, e->offset, false);
-		return;
-	}
-	glk_store_relaxed(&map->start[eighth_of(map, e->offset)], 0);
-	glk_bit_clear(map->begins, eighth_of(map, e->offset));
-	set_cover(map, e, 0);
+		glk_poke_relaxed(&map->cover[g], extent);
 }
 
 /* The extents that may hold an address; 0: none. The second one counts if it is not the first. */

@@ -71,11 +71,46 @@ static inline struct glk_extent *glk_lookup_hold(
 bool glk_lookup_live(
 	const struct glk_range *range, uint64_t addr, struct glk_live *ret_live);
 
-/* Under the lock: an extent is given out, LIVE from now on; or it is to be found and stays in the
- * hands of its owner, QUICK; or it is no block any more. */
-void glk_lookup_enter(struct glk_map *map, uint32_t extent);
-void glk_lookup_list(struct glk_map *map, uint32_t extent);
-void glk_lookup_leave(struct glk_map *map, uint32_t extent);
+/* lookup.c. The entry of a nested extent; and groups that one reaches into are told, with 0 that it does so no longer. */
+void glk_lookup_put_nested(
+	struct glk_map *map, const struct glk_extent *e, uint32_t extent);
+void glk_lookup_cover(struct glk_map *map, const struct glk_extent *e, uint32_t extent);
+
+/* Names an extent at its address, or with 0 none. */
+static inline void glk_lookup_put(
+	struct glk_map *map, const struct glk_extent *e, uint32_t extent)
+{
+	uint64_t eighth = e->offset >> map->eighth;
+	unsigned group = map->shift + GLK_GROUP_SHIFT;
+
+	if (e->nested) {
+		glk_lookup_put_nested(map, e, extent);
+		return;
+	}
+	glk_store_relaxed(&map->start[eighth], extent);
+	glk_bit_put(map->begins, (uint32_t)eighth, extent);
+	if (e->offset >> group != (e->offset + e->size - 1) >> group)
+		glk_lookup_cover(map, e, extent);
+}
+
+/* Under the lock: an extent is to be found and stays in the hands of its owner, QUICK; or it is given out, LIVE from
+ * now on; or it is no block any more. */
+static inline void glk_lookup_list(struct glk_map *map, uint32_t extent)
+{
+	glk_lookup_put(map, glk_extent_at(map, extent), extent);
+}
+
+static inline void glk_lookup_enter(struct glk_map *map, uint32_t extent)
+{
+	glk_lookup_list(map, extent);
+	glk_extent_set(glk_extent_at(map, extent), GLK_EXTENT_LIVE);
+}
+
+static inline void glk_lookup_leave(struct glk_map *map, uint32_t extent)
+{
+	glk_lookup_put(map, glk_extent_at(map, extent), 0);
+}
+
 /* The entered extent that holds an address of a range, in whatever state; 0 for none. */
 uint32_t glk_lookup_around(const struct glk_range *range, uint64_t addr);
 
