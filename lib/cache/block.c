@@ -207,53 +207,37 @@ int glk_hit_put_turn(struct glk_cache *cache, struct glk_extent *e)
 	return glk_hit_push(cache, e);
 }
 
-int glk_block_give_back(
-	struct glk_cache *cache, struct glk_extent *e, struct CUstream_st *stream)
+int glk_block_ask(struct glk_cache *cache, struct glk_extent *e,
+	struct CUstream_st *stream, uint32_t *ret_stream)
 {
-	const struct CUstream_st *name = glk_stream_name(stream);
-	struct glk_seat *seat = seat_of(cache);
-	uint32_t id, behind, bin = glk_load_relaxed(&e->bin);
-	struct glk_stream *on;
-	uint64_t size = e->size;
-	int64_t since;
-	int err;
+	int err = ask_stream(cache, stream, NULL, ret_stream);
 
-	/* a default stream has more names than one, and the row of its blocks has another */
-	if (name != stream && glk_hit_place(cache)->serial == cache->serial &&
-		glk_load_relaxed(&glk_quick_row_of(cache, bin)->handle) == name)
-		return glk_hit_put_turn(cache, e);
-	since = glk_times_due(&cache->times[GLK_TIMED_FREE]) ? glk_clock_ticks() : 0;
-	id = glk_hit_stream_of(cache, stream);
-	err = id ? 0 : ask_stream(cache, stream, NULL, &id);
-	if (err) {
+	if (err)
 		glk_extent_set(e, GLK_EXTENT_LIVE);
-		return err;
-	}
-	since = glk_lock_short(&cache->lock, since);
-	on = glk_stream_at(&cache->streams, id);
-	if (glk_straight_give(cache, seat, e, on)) {
-		glk_stream_own(&cache->streams, on, size);
-		glk_unlock_short(&cache->lock, since, &cache->times[GLK_TIMED_FREE]);
-		return 0;
-	}
+	return err;
+}
+
+int glk_block_give_late(struct glk_cache *cache, struct glk_seat *seat,
+	struct glk_extent *e, uint32_t stream, struct CUstream_st *handle, int64_t since)
+{
+	struct glk_times *times = &cache->times[GLK_TIMED_FREE];
+	struct glk_stream *on = glk_stream_at(&cache->streams, stream);
+	uint64_t size = e->size;
+	uint32_t behind = stream;
+	bool kept = false;
+
 	glk_lock_lengthen(&cache->lock);
 	since = since ? since : glk_clock_ticks();
-	behind = id;
 	if (glk_guard_ops(cache)) {
-		bool kept;
-
 		glk_lock_pause(&cache->lock);
-		kept = glk_guard_ops(cache)->freed(cache, e, id, stream, &behind);
+		kept = glk_guard_ops(cache)->freed(cache, e, stream, handle, &behind);
 		glk_lock_resume(&cache->lock);
-		if (kept) {
-			glk_unlock_since(
-				&cache->lock, since, &cache->times[GLK_TIMED_FREE]);
-			return 0;
-		}
 	}
-	take_back(&cache->arena, seat, e, glk_block_use(cache, e, behind));
-	glk_stream_own(&cache->streams, on, size);
-	glk_unlock_since(&cache->lock, since, &cache->times[GLK_TIMED_FREE]);
+	if (!kept) {
+		take_back(&cache->arena, seat, e, glk_block_use(cache, e, behind));
+		glk_stream_own(&cache->streams, on, size);
+	}
+	glk_unlock_since(&cache->lock, since, times);
 	return 0;
 }
 

@@ -19,24 +19,20 @@
 
 #include <errno.h>
 
-/* Pops from the bin of a size in a row, where two threads may meet, or the one beside it. */
-static uint32_t pop_any(struct glk_cache *cache, const struct glk_seat *seat,
-	struct glk_row *row, uint64_t grains)
-{
-	uint32_t i = glk_row_find(row, grains);
-
-	if (i == GLK_BINS)
-		return 0;
-	return glk_quick_pop(row, i, glk_quick_base(&cache->arena.map), seat->id);
-}
-
-/* A block that was popped, if it is of the size that was asked for. */
-static bool revive(struct glk_cache *cache, struct glk_seat *seat, uint32_t id,
+bool glk_miss_popped(struct glk_cache *cache, struct glk_seat *seat, struct glk_row *row,
 	uint64_t size, uint64_t *ret_addr)
 {
-	struct glk_extent *e = glk_extent_at(&cache->arena.map, id);
+	uint64_t grains = glk_quick_grains(size);
+	uint32_t i = glk_row_find(row, grains), id;
+	struct glk_extent *e;
 
-	if (e->size != glk_quick_grains(size) << GLK_GRAIN_SHIFT) {
+	if (i == GLK_BINS)
+		return false;
+	id = glk_quick_pop(row, i, glk_quick_base(&cache->arena.map), seat->id);
+	if (!id)
+		return false;
+	e = glk_extent_at(&cache->arena.map, id);
+	if (e->size != grains << GLK_GRAIN_SHIFT) {
 		glk_quick_stray(cache, id);
 		return false;
 	}
@@ -179,31 +175,9 @@ static int serve_tag(struct glk_cache *cache, struct glk_request *request, uint3
 static bool hit_late(struct glk_cache *cache, struct glk_seat *seat, uint32_t id,
 	const struct CUstream_st *stream, size_t size, uint64_t *ret_addr)
 {
-	uint32_t extent;
-
-	if (!sit(seat, &cache->rows[id], stream))
-		return false;
-	extent = pop_any(cache, seat, &cache->rows[id], glk_quick_grains(size));
-	return extent && revive(cache, seat, extent, size, ret_addr);
+	return sit(seat, &cache->rows[id], stream) &&
+		glk_miss_popped(cache, seat, &cache->rows[id], size, ret_addr);
 }
-
-/* Who asks, and what is known of it without the lock. */
-struct asked {
-	uint64_t size;
-	struct CUstream_st *handle, *stream; /* the second: its name */
-	struct glk_seat *seat;		     /* NULL: none can be had */
-	uint32_t id;			     /* of the stream */
-	uint32_t flags;
-	uint32_t tag;
-	uint64_t session;	   /* of a pool of graphs */
-	uint64_t capture;	   /* that the stream is in */
-	int64_t came;		   /* when; 0: is not known, nor to be timed */
-	enum glk_sampling sampled; /* how it is to lie against what is never mapped */
-	bool tries;		   /* where it has no room it is asked for again */
-	bool wiped;		   /* it is cleared when it is freed */
-	uint64_t
-		behind; /* bytes that guard wants behind it; 0: it is not guarded, if it is not sampled */
-};
 
 /* With the lock, which it gives back: nothing can be had now, or (0) the stream is none any more. */
 static GLK_COLD int refuse(struct glk_cache *cache, int err)
@@ -215,7 +189,8 @@ static GLK_COLD int refuse(struct glk_cache *cache, int err)
 		-EINVAL, GLAKE_ERROR_INVAL, "the stream was ended by another thread");
 }
 
-static inline struct glk_row *row_of(struct glk_cache *cache, const struct asked *asked)
+static inline struct glk_row *row_of(
+	struct glk_cache *cache, const struct glk_asked *asked)
 {
 	struct glk_row *row = &cache->rows[asked->id];
 
@@ -226,7 +201,7 @@ static inline struct glk_row *row_of(struct glk_cache *cache, const struct asked
 
 /* Without the lock: a request was refused, or it leaves something to do. */
 static GLK_COLD void tell(struct glk_cache *cache, const struct glk_request *request,
-	const struct asked *asked, int err)
+	const struct glk_asked *asked, int err)
 {
 	if (err == -ENOMEM && !asked->tries)
 		glk_refusal_note(cache, request, asked->stream, asked->session);
@@ -240,7 +215,7 @@ static GLK_COLD void tell(struct glk_cache *cache, const struct glk_request *req
 }
 
 /* From the beginning, after the program was asked for room. */
-static GLK_COLD int miss_again(struct glk_cache *cache, const struct asked *asked,
+static GLK_COLD int miss_again(struct glk_cache *cache, const struct glk_asked *asked,
 	uint64_t want, uint64_t *ret_addr)
 {
 	int err;
@@ -254,7 +229,7 @@ static GLK_COLD int miss_again(struct glk_cache *cache, const struct asked *aske
 }
 
 /* A request that is not straight, with the lock, which it gives back. */
-static GLK_COLD int serve_long(struct glk_cache *cache, const struct asked *asked,
+static GLK_COLD int serve_long(struct glk_cache *cache, const struct glk_asked *asked,
 	int64_t since, bool called, uint64_t *ret_addr)
 {
 	struct glk_request request = {.size = asked->size,
@@ -331,17 +306,15 @@ static bool hear(struct glk_cache *cache, bool *ret_called)
 	return glk_event_ask_few(&cache->streams) || due;
 }
 
-/* A request that was not straight as things were, with the lock. */
-static GLK_COLD int serve_late(struct glk_cache *cache, const struct asked *asked,
-	int64_t since, int err, uint64_t *ret_addr)
+int glk_miss_late(struct glk_cache *cache, const struct glk_asked *asked, int64_t since,
+	int err, uint64_t *ret_addr)
 {
 	bool called = false;
 
 	glk_lock_lengthen(&cache->lock);
-	since = since ? since : glk_clock_ticks();
+	since = asked->came ? asked->came : since ? since : glk_clock_ticks();
 	if (err != -EBUSY || !hear(cache, &called) ||
-		glk_straight_take(cache, asked->seat, asked->id, asked->stream,
-			asked->size, ret_addr))
+		glk_straight_take(cache, asked, ret_addr))
 		return serve_long(cache, asked, since, called, ret_addr);
 	cache->called += called;
 	glk_unlock_since(&cache->lock, since, &cache->times[GLK_TIMED_REQUEST]);
@@ -350,22 +323,15 @@ static GLK_COLD int serve_late(struct glk_cache *cache, const struct asked *aske
 }
 
 /* `plain`: the request has neither flags nor a tag, is of no pool of graphs, and its stream captures nothing. */
-static inline int serve_asked(struct glk_cache *cache, const struct asked *asked,
-	bool plain, uint64_t *ret_addr)
+static int serve_asked(struct glk_cache *cache, const struct glk_asked *asked, bool plain,
+	uint64_t *ret_addr)
 {
-	struct glk_times *times = &cache->times[GLK_TIMED_REQUEST];
-	int64_t came = asked->came, since;
-	int err = -ENOMEM;
+	int64_t since;
 
-	since = glk_lock_short(&cache->lock, glk_times_due(times) ? came : 0);
 	if (plain && asked->seat)
-		err = glk_straight_take(cache, asked->seat, asked->id, asked->stream,
-			asked->size, ret_addr);
-	if (err)
-		return serve_late(cache, asked, came ? came : since, err, ret_addr);
-	glk_unlock_short(&cache->lock, since, times);
-	GLK_PROBE3(miss, cache->device, asked->size, *ret_addr);
-	return 0;
+		return glk_straight_serve(cache, asked, ret_addr);
+	since = glk_lock_short(&cache->lock, asked->came);
+	return glk_miss_late(cache, asked, since, -ENOMEM, ret_addr);
 }
 
 void glk_cache_guard_held(struct glk_cache *cache, bool every)
@@ -382,7 +348,7 @@ void glk_cache_guard(struct glk_cache *cache, bool every)
 
 /* A try that is followed by another one, for which the program is not asked for room. */
 static int serve_try(
-	struct glk_cache *cache, struct asked *asked, bool plain, uint64_t *ret_addr)
+	struct glk_cache *cache, struct glk_asked *asked, bool plain, uint64_t *ret_addr)
 {
 	int err;
 
@@ -399,7 +365,7 @@ static int serve_try(
  * Where there is no room for the first, nor when guard has given back what it keeps, it is served as with none.
  */
 static GLK_COLD int serve_guarded(struct glk_cache *cache,
-	const struct glk_guard_ops *guard, struct asked *asked, bool plain,
+	const struct glk_guard_ops *guard, struct glk_asked *asked, bool plain,
 	uint64_t *ret_addr)
 {
 	bool may = !asked->session && !asked->capture && !asked->flags;
@@ -439,7 +405,7 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 	uint32_t flags, uint64_t *ret_addr)
 {
 	struct glk_stream_facts facts = {0};
-	struct asked asked = {.size = size,
+	struct glk_asked asked = {.size = size,
 		.handle = stream,
 		.flags = flags,
 		.tag = glk_seat_tag(cache),
@@ -480,38 +446,6 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 	return serve_asked(cache, &asked, plain, ret_addr);
 }
 
-/*
- * The same for a plain request on a stream that the thread has used of late, `row`: so the GPU is started, and the
- * thread has no tag. Nothing is left in the bin. -EAGAIN: it is to be asked what the stream is.
- */
-static int miss_known(struct glk_cache *cache, uint64_t size, struct glk_seat *seat,
-	const struct glk_row *row, struct CUstream_st *name, struct CUstream_st *handle,
-	void **ret_ptr)
-{
-	/* not what the row says by now: another thread may just send all requests past the bins */
-	struct asked asked = {.size = size,
-		.handle = handle,
-		.stream = name,
-		.seat = seat,
-		.id = (uint32_t)(row - cache->rows)};
-	const struct glk_times *times = &cache->times[GLK_TIMED_REQUEST];
-	uint64_t addr;
-	int err;
-
-	if (glk_times_due(times)) {
-		asked.came = glk_clock_ticks();
-		if (glk_guard_ops(cache))
-			glk_guard_ops(cache)->tick(cache);
-	}
-	/* no pool of graphs is open; and the legacy stream captures nothing */
-	if (asked.stream && glk_stream_ask(&cache->streams, asked.id, handle))
-		return -EAGAIN;
-	err = serve_asked(cache, &asked, true, &addr);
-	if (!err)
-		*ret_ptr = (void *)(uintptr_t)addr;
-	return err;
-}
-
 int glk_cache_alloc(struct glk_cache *cache, size_t size, struct CUstream_st *stream,
 	uint32_t flags, uint64_t *ret_addr)
 {
@@ -526,7 +460,7 @@ int glk_cache_alloc(struct glk_cache *cache, size_t size, struct CUstream_st *st
 	return err;
 }
 
-static int miss(struct glk_cache *cache, uint64_t size, struct CUstream_st *stream,
+int glk_miss_plain(struct glk_cache *cache, uint64_t size, struct CUstream_st *stream,
 	void **ret_ptr)
 {
 	uint64_t addr;
@@ -537,34 +471,9 @@ static int miss(struct glk_cache *cache, uint64_t size, struct CUstream_st *stre
 	return err;
 }
 
-int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stream,
-	void **ret_ptr)
-{
-	const struct glk_thread_seat *place = glk_hit_place(cache);
-	struct CUstream_st *name = glk_stream_name(stream);
-	struct glk_row *row;
-	uint32_t id = 0;
-	uint64_t addr;
-	int err;
-
-	if (!size || place->serial != cache->serial || glk_thread_current->told)
-		return miss(cache, size, stream, ret_ptr);
-	row = ((struct glk_seat *)place->seat)->rows[glk_seat_hash(name)];
-	if (glk_load_relaxed(&row->handle) != name)
-		return miss(cache, size, stream, ret_ptr);
-	if (glk_request_binned(cache, size) || glk_peek_relaxed(&row->met))
-		id = pop_any(cache, place->seat, row, glk_quick_grains(size));
-	if (id && revive(cache, place->seat, id, size, &addr)) {
-		*ret_ptr = (void *)(uintptr_t)addr;
-		return 0;
-	}
-	err = miss_known(cache, size, place->seat, row, name, stream, ret_ptr);
-	return err == -EAGAIN ? miss(cache, size, stream, ret_ptr) : err;
-}
-
 int glk_hit_stray(struct glk_cache *cache, uint32_t extent, uint64_t size,
 	struct CUstream_st *stream, void **ret_ptr)
 {
 	glk_quick_stray(cache, extent);
-	return miss(cache, size, stream, ret_ptr);
+	return glk_miss_plain(cache, size, stream, ret_ptr);
 }

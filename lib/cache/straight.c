@@ -2,8 +2,10 @@
 /* The straight miss and the straight free: see straight.h. */
 #include "cache/straight.h"
 
+#include "base/probe.h"
+#include "base/thread.h"
 #include "cache/arena/request.h"
-#include "cache/bin/quick.h"
+#include "cache/bin/hit.h"
 
 #include <errno.h>
 
@@ -111,8 +113,8 @@ static inline enum {
  * which is to be known then. -EAGAIN: it is not; -EBUSY: there are places behind a wait alone; -ENOMEM: the search has
  * more to compare.
  */
-static inline int find(struct glk_cache *cache, const struct glk_stream *stream,
-	uint64_t size, struct place *place)
+static inline __attribute__((always_inline)) int find(struct glk_cache *cache,
+	const struct glk_stream *stream, uint64_t size, struct place *place)
 {
 	const struct glk_map *map = &cache->arena.map;
 	bool both = map->ends == GLK_POLICY_ENDS_BOTH;
@@ -163,8 +165,9 @@ static GLK_COLD int find_weighed(struct glk_cache *cache, const struct glk_strea
 	return find(cache, stream, rounded, place);
 }
 
-static inline int find_place(struct glk_cache *cache, const struct glk_stream *stream,
-	uint64_t size, uint64_t rounded, struct place *place)
+static inline __attribute__((always_inline)) int find_place(struct glk_cache *cache,
+	const struct glk_stream *stream, uint64_t size, uint64_t rounded,
+	struct place *place)
 {
 	int err = find(cache, stream, rounded, place);
 
@@ -196,8 +199,9 @@ static void note_peak(struct glk_cache *cache, uint64_t size)
 	glk_seats_note_peak(cache, cache->sum.live + size);
 }
 
-int glk_straight_take(struct glk_cache *cache, struct glk_seat *seat, uint32_t stream_id,
-	const struct CUstream_st *name, uint64_t size, uint64_t *ret_addr)
+static inline __attribute__((always_inline)) int take(struct glk_cache *cache,
+	struct glk_seat *seat, uint32_t stream_id, const struct CUstream_st *name,
+	uint64_t size, uint64_t *ret_addr)
 {
 	uint64_t rounded = glk_quick_grains(size) << GLK_GRAIN_SHIFT;
 	struct glk_stream *stream = glk_stream_at(&cache->streams, stream_id);
@@ -242,8 +246,100 @@ int glk_straight_take(struct glk_cache *cache, struct glk_seat *seat, uint32_t s
 	return 0;
 }
 
-bool glk_straight_give(struct glk_cache *cache, struct glk_seat *seat,
-	struct glk_extent *e, struct glk_stream *stream)
+int glk_straight_take(
+	struct glk_cache *cache, const struct glk_asked *asked, uint64_t *ret_addr)
+{
+	return take(cache, asked->seat, asked->id, asked->stream, asked->size, ret_addr);
+}
+
+int glk_straight_serve(
+	struct glk_cache *cache, const struct glk_asked *asked, uint64_t *ret_addr)
+{
+	struct glk_times *times = &cache->times[GLK_TIMED_REQUEST];
+	int64_t since;
+	int err;
+
+	since = glk_lock_short(&cache->lock, glk_times_due(times) ? asked->came : 0);
+	err = glk_straight_take(cache, asked, ret_addr);
+	if (err)
+		return glk_miss_late(cache, asked, since, err, ret_addr);
+	glk_unlock_short(&cache->lock, since, times);
+	GLK_PROBE3(miss, cache->device, asked->size, *ret_addr);
+	return 0;
+}
+
+/* A request that is not straight after all, likewise. */
+static GLK_COLD int miss_late(struct glk_cache *cache, struct glk_seat *seat,
+	const struct glk_row *row, struct CUstream_st *stream, uint64_t size,
+	int64_t since, int err, void **ret_ptr)
+{
+	const struct glk_asked asked = {.size = size,
+		.handle = stream,
+		.stream = glk_stream_name(stream),
+		.seat = seat,
+		.id = (uint32_t)(row - cache->rows)};
+	uint64_t addr;
+
+	err = glk_miss_late(cache, &asked, since, err, &addr);
+	if (!err)
+		*ret_ptr = (void *)(uintptr_t)addr;
+	return err;
+}
+
+/* The time, where the call is one of those that are timed. */
+static GLK_COLD int64_t came(struct glk_cache *cache)
+{
+	int64_t at = glk_clock_ticks();
+
+	if (glk_guard_ops(cache))
+		glk_guard_ops(cache)->tick(cache);
+	return at;
+}
+
+/* The stream is one that the thread has used of late, so the GPU is started, and the thread has no tag. No pool of
+ * graphs is open; and the legacy stream captures nothing. */
+int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stream,
+	void **ret_ptr)
+{
+	const struct glk_thread_seat *place = glk_hit_place(cache);
+	struct glk_times *times = &cache->times[GLK_TIMED_REQUEST];
+	struct CUstream_st *name = glk_stream_name(stream);
+	struct glk_seat *seat = place->seat;
+	struct glk_row *row;
+	int64_t since = 0;
+	uint64_t addr;
+	uint32_t id;
+	int err;
+
+	if (!size || place->serial != cache->serial || glk_thread_current->told)
+		return glk_miss_plain(cache, size, stream, ret_ptr);
+	row = seat->rows[glk_seat_hash(name)];
+	if (glk_load_relaxed(&row->handle) != name)
+		return glk_miss_plain(cache, size, stream, ret_ptr);
+	if ((glk_request_binned(cache, size) || glk_peek_relaxed(&row->met)) &&
+		glk_miss_popped(cache, seat, row, size, &addr)) {
+		*ret_ptr = (void *)(uintptr_t)addr;
+		return 0;
+	}
+	if (glk_times_due(times))
+		since = came(cache);
+	id = (uint32_t)(row - cache->rows);
+	/* by its name, not by what the row says by now: another thread may just send all requests past the bins */
+	if (name && glk_stream_ask(&cache->streams, id, stream))
+		return glk_miss_plain(cache, size, stream, ret_ptr);
+	since = glk_lock_short(&cache->lock, since);
+	err = take(cache, seat, id, name, size, &addr);
+	if (err)
+		return miss_late(cache, seat, row, stream, size, since, err, ret_ptr);
+	glk_unlock_short(&cache->lock, since, times);
+	GLK_PROBE3(miss, cache->device, size, addr);
+	*ret_ptr = (void *)(uintptr_t)addr;
+	return 0;
+}
+
+/* Under the lock, whose turn stays short. False, with nothing done: more was done with the block. */
+static inline __attribute__((always_inline)) bool give(struct glk_cache *cache,
+	struct glk_seat *seat, struct glk_extent *e, struct glk_stream *stream)
 {
 	struct glk_map *map = &cache->arena.map;
 	uint32_t first = glk_extent_first(map, e), last = glk_extent_last(map, e);
@@ -265,4 +361,37 @@ bool glk_straight_give(struct glk_cache *cache, struct glk_seat *seat,
 		glk_slots_leave_plain(map, first, last, &use);
 	glk_extent_give_back(map, glk_extent_id(map, e));
 	return true;
+}
+
+int glk_block_give_back(
+	struct glk_cache *cache, struct glk_extent *e, struct CUstream_st *stream)
+{
+	const struct CUstream_st *name = glk_stream_name(stream);
+	struct glk_times *times = &cache->times[GLK_TIMED_FREE];
+	struct glk_seat *seat = glk_hit_seat(cache);
+	struct glk_stream *on;
+	uint64_t size = e->size;
+	uint32_t id;
+	int64_t since;
+	int err;
+
+	/* a default stream has more names than one, and the row of its blocks has another */
+	if (name != stream && seat &&
+		glk_load_relaxed(
+			&glk_quick_row_of(cache, glk_load_relaxed(&e->bin))->handle) ==
+			name)
+		return glk_hit_put_turn(cache, e);
+	since = glk_times_due(times) ? glk_clock_ticks() : 0;
+	id = glk_hit_stream_of(cache, stream);
+	err = id ? 0 : glk_block_ask(cache, e, stream, &id);
+	if (err)
+		return err;
+	seat = seat ? seat : glk_slab_at(&cache->seats, 0);
+	since = glk_lock_short(&cache->lock, since);
+	on = glk_stream_at(&cache->streams, id);
+	if (!give(cache, seat, e, on))
+		return glk_block_give_late(cache, seat, e, id, stream, since);
+	glk_stream_own(&cache->streams, on, size);
+	glk_unlock_short(&cache->lock, since, times);
+	return 0;
 }

@@ -10,18 +10,46 @@
  * find, with several the first that needs no wait.
  */
 #include "cache/cache.h"
+#include "cache/sampled.h"
+
+/* Who asks, and what is known of it without the lock. */
+struct glk_asked {
+	uint64_t size;
+	struct CUstream_st *handle, *stream; /* the second: its name */
+	struct glk_seat *seat;		     /* NULL: none can be had */
+	uint32_t id;			     /* of the stream */
+	uint32_t flags;
+	uint32_t tag;
+	uint64_t session;	   /* of a pool of graphs */
+	uint64_t capture;	   /* that the stream is in */
+	int64_t came;		   /* when; 0: is not known, nor to be timed */
+	enum glk_sampling sampled; /* how it is to lie against what is never mapped */
+	bool tries;		   /* where it has no room it is asked for again */
+	bool wiped;		   /* it is cleared when it is freed */
+	uint64_t
+		behind; /* bytes that guard wants behind it; 0: it is not guarded, if it is not sampled */
+};
+
+/* A plain request, see glk_straight_take(), from the lock to its end. */
+int glk_straight_serve(
+	struct glk_cache *cache, const struct glk_asked *asked, uint64_t *ret_addr);
 
 /*
- * Both under the lock of the GPU, whose turn stays short: see base/lock.h. Where they do not answer that it is done,
- * nothing was.
+ * miss.c: what is not straight. A block from a bin where two threads may meet, or the one beside it; a plain request
+ * from its beginning; and one that could not be served as things were, with `err`, under the lock, whose turn was
+ * short so far. That is given back.
  */
+bool glk_miss_popped(struct glk_cache *cache, struct glk_seat *seat, struct glk_row *row,
+	uint64_t size, uint64_t *ret_addr);
+int glk_miss_plain(struct glk_cache *cache, uint64_t size, struct CUstream_st *stream,
+	void **ret_ptr);
+int glk_miss_late(struct glk_cache *cache, const struct glk_asked *asked, int64_t since,
+	int err, uint64_t *ret_addr) GLK_COLD;
 
-/* A block for a plain request by a thread of a seat, on a stream that captures nothing, by its number and name. 0;
- * -EBUSY: what streams have to tell may make it one; -ENOMEM: it is for the plan. */
-int glk_straight_take(struct glk_cache *cache, struct glk_seat *seat, uint32_t stream,
-	const struct CUstream_st *name, uint64_t size, uint64_t *ret_addr);
-/* One that the caller has claimed, of the GPU's own arena, freed on a stream. */
-bool glk_straight_give(struct glk_cache *cache, struct glk_seat *seat,
-	struct glk_extent *e, struct glk_stream *stream);
+/* A block for a plain request by a thread of a seat, on a stream that captures nothing, under the lock of the GPU, whose
+ * turn stays short: see base/lock.h. 0; or, with nothing done, -EBUSY: what streams have to tell may make it one;
+ * -ENOMEM: it is for the plan. */
+int glk_straight_take(
+	struct glk_cache *cache, const struct glk_asked *asked, uint64_t *ret_addr);
 
 #endif

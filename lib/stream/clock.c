@@ -26,15 +26,6 @@ _Static_assert((GLK_STREAM_BITS + GLK_USE_NAMES + CROWD_WAITS) * (1 + GLK_WAITS_
 		GLK_WAITS_NEVER,
 	"waits of all kinds are no refusal");
 
-uint64_t glk_clock_tick(struct glk_streams *streams, struct glk_stream *stream)
-{
-	uint64_t tick = ++streams->tick;
-
-	if (stream)
-		glk_clock_raise(streams, stream, tick);
-	return tick;
-}
-
 /* What all of the crowd were given until a tick counts, whoever asks a stream for its own. */
 static void join_crowd(struct glk_streams *streams, uint64_t tick)
 {

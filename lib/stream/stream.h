@@ -362,7 +362,16 @@ static inline void glk_stream_own(
 uint32_t glk_clock_next_working(struct glk_streams *streams, uint32_t stream);
 
 /* A free of what a stream used, or of what nobody did for NULL: the tick to remember. */
-uint64_t glk_clock_tick(struct glk_streams *streams, struct glk_stream *stream);
+static inline uint64_t glk_clock_tick(
+	struct glk_streams *streams, struct glk_stream *stream)
+{
+	uint64_t tick = ++streams->tick;
+
+	if (stream)
+		glk_clock_raise(streams, stream, tick);
+	return tick;
+}
+
 /* Others used it too: what they have been given so far counts at its tick. */
 void glk_clock_join(struct glk_streams *streams, const struct glk_use *use);
 

@@ -78,7 +78,7 @@ static inline void glk_quick_gone(struct glk_cache *cache, const struct glk_exte
 	glk_poke_relaxed(&row->bytes, row->bytes - e->size);
 }
 
-/* miss.c: the rest of glk_hit_alloc(). No block could be had at once; one was popped that is of
+/* straight.c, miss.c: the rest of glk_hit_alloc(). No block could be had at once; one was popped that is of
  * another size. */
 int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stream,
 	void **ret_ptr) GLK_COLD;
