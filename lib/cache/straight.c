@@ -325,7 +325,7 @@ int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stre
 		since = came(cache);
 	id = (uint32_t)(row - cache->rows);
 	/* by its name, not by what the row says by now: another thread may just send all requests past the bins */
-	if (name && glk_stream_ask(&cache->streams, id, stream))
+	if (name && !glk_stream_is_plain(&cache->streams, id, stream))
 		return glk_miss_plain(cache, size, stream, ret_ptr);
 	since = glk_lock_short(&cache->lock, since);
 	err = take(cache, seat, id, name, size, &addr);

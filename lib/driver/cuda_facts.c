@@ -13,6 +13,7 @@
  * needs: the driver looks through the blocking streams for that, and crashes where another thread
  * begins or ends a capture on one meanwhile (580.159).
  */
+#include "base/cancel.h"
 #include "driver/cuda_state.h"
 
 #include <errno.h>
@@ -47,7 +48,7 @@ static glk_cu_result ask(const struct glk_cuda_lib *lib, struct CUstream_st *str
 	return GLK_CU_SUCCESS;
 }
 
-int glk_cuda_stream_facts(struct glk_drv *drv, int device, struct CUstream_st *stream,
+static int facts(struct glk_drv *drv, int device, struct CUstream_st *stream,
 	struct glk_stream_facts *ret_facts)
 {
 	glk_cu_result result = GLK_CU_INVALID_CONTEXT;
@@ -73,6 +74,18 @@ int glk_cuda_stream_facts(struct glk_drv *drv, int device, struct CUstream_st *s
 		return glk_cuda_fail(
 			cuda->lib, call, result, "a stream on GPU %d", device);
 	return 0;
+}
+
+int glk_cuda_stream_facts(struct glk_drv *drv, int device, struct CUstream_st *stream,
+	struct glk_stream_facts *ret_facts)
+{
+	struct glk_cancel cancel;
+	int err;
+
+	glk_cancel_put_off(&cancel);
+	err = facts(drv, device, stream, ret_facts);
+	glk_cancel_put_back(&cancel);
+	return err;
 }
 
 /* The results of a handle that is none, or whose context has gone. */

@@ -221,7 +221,8 @@ struct glk_drv_ops {
 	/* Waits for the work of the stream, then ends it. */
 	int (*stream_free)(struct glk_drv *drv, int device, struct CUstream_st *stream);
 	int (*stream_sync)(struct glk_drv *drv, int device, struct CUstream_st *stream);
-	/* Legal while the stream captures. The default streams are those of the GPU named. */
+	/* Legal while the stream captures. The default streams are those of the GPU named. It is asked where nobody
+	 * has put cancellation off: a backend in which a thread must not end does so. */
 	int (*stream_facts)(struct glk_drv *drv, int device, struct CUstream_st *stream,
 		struct glk_stream_facts *ret_facts);
 	/* 0 if the stream is of that GPU and of the context the library uses there; -EINVAL if it

@@ -216,16 +216,28 @@ static inline struct CUstream_st *glk_stream_name(const struct CUstream_st *hand
  */
 int glk_stream_get(struct glk_streams *streams, struct CUstream_st *handle,
 	struct glk_stream_facts *facts, uint32_t *ret_stream);
-/* For one that is known, by its number and a handle of its own: asks the driver. 0: it is the same stream still, and
- * captures nothing; else there is more to ask. Any thread, no lock. */
-int glk_stream_ask(
-	struct glk_streams *streams, uint32_t stream, struct CUstream_st *handle);
 /* As glk_stream_get() if it is known already, and 0 if not; the driver is not asked. */
 uint32_t glk_stream_find(struct glk_streams *streams, struct CUstream_st *handle);
 static inline struct glk_stream *glk_stream_at(
 	const struct glk_streams *streams, uint32_t stream)
 {
 	return glk_slab_at(&streams->slab, stream);
+}
+
+/* For one that is known, by its number and a handle of its own: asks the driver whether it is the same stream still, and
+ * captures nothing; else there is more to ask. Any thread, no lock. */
+static inline bool glk_stream_is_plain(
+	struct glk_streams *streams, uint32_t stream, struct CUstream_st *handle)
+{
+	const struct glk_stream *s = glk_stream_at(streams, stream);
+	uint64_t serial = glk_load_relaxed(&s->serial);
+	struct glk_stream_facts facts = {0};
+
+	/* it may have ended, as far as was known, and be another one now */
+	return glk_load_relaxed(&s->key) == glk_stream_key(handle) &&
+		!streams->drv->ops->stream_facts(
+			streams->drv, streams->device, handle, &facts) &&
+		!facts.capture && serial && facts.id == serial;
 }
 
 /* For one that has none and has not ended. */

@@ -396,24 +396,6 @@ int glk_stream_get(struct glk_streams *streams, struct CUstream_st *handle,
 	return err;
 }
 
-int glk_stream_ask(
-	struct glk_streams *streams, uint32_t stream, struct CUstream_st *handle)
-{
-	uint64_t serial = glk_load_relaxed(&glk_stream_at(streams, stream)->serial);
-	struct glk_stream_facts facts = {0};
-	struct glk_cancel cancel;
-	int err;
-
-	/* it has ended, as far as was known, and is another one now */
-	if (!is_of(streams, stream, glk_stream_key(handle)))
-		return -EAGAIN;
-	glk_cancel_put_off(&cancel);
-	err = streams->drv->ops->stream_facts(
-		streams->drv, streams->device, handle, &facts);
-	glk_cancel_put_back(&cancel);
-	return err || facts.capture || !serial || facts.id != serial;
-}
-
 uint32_t glk_stream_find(struct glk_streams *streams, struct CUstream_st *handle)
 {
 	int cancel = glk_cancel_off();

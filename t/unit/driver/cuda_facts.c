@@ -2,6 +2,8 @@
 /* What CUDA tells of a stream, in which context it is asked, and whose a stream is. */
 #include "cuda_rig.h"
 
+#include <pthread.h>
+
 #include <glake/error.h>
 
 static struct glk_stream_facts facts;
@@ -40,6 +42,16 @@ static void ids(void)
 	ok(fake->context == FAKE_CONTEXT(1), "gets one");
 	is_int((int64_t)facts.id, 0x2064, "and answers");
 	fake->want_context = false;
+}
+
+/* The library asks outside of its locks too. */
+static void cancelled(void)
+{
+	int state;
+
+	ok(!fake->ends_there, "no thread ends inside of the driver");
+	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state);
+	is_int(state, PTHREAD_CANCEL_ENABLE, "and each may end afterwards");
 }
 
 static void captures(void)
@@ -135,6 +147,7 @@ int main(void)
 {
 	rig_begin();
 	ids();
+	cancelled();
 	captures();
 	failures();
 	owners();

@@ -2,6 +2,7 @@
 /* See cuda_fake.h. FAKE_ENTRY is the newest cuGetProcAddress this build has; 0 for none. */
 #include "cuda_fake.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -295,8 +296,13 @@ WAITS(cuStreamSynchronize, struct CUstream_st *stream)
 static glk_cu_result fake_cuStreamGetCaptureInfo_v1(
 	struct CUstream_st *stream, glk_cu_capture_status *status, uint64_t *id)
 {
+	int state;
+
 	BEGIN;
 	WANTED;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	fake.ends_there |= state == PTHREAD_CANCEL_ENABLE;
+	pthread_setcancelstate(state, &state);
 	*status = (glk_cu_capture_status)fake.capturing;
 	*id = fake.capture_id;
 	return GLK_CU_SUCCESS;

@@ -54,7 +54,8 @@ struct fake {
 	glk_cu_capture_mode mode; /* of the thread */
 	glk_cu_capture_mode event_mode; /* of the thread, in the last record or wait */
 	bool capture_broken;		/* something forbidden was called meanwhile */
-	int relaxed_calls;		/* calls made in relaxed mode */
+	bool ends_there; /* a thread that asked what a stream captures could have ended meanwhile */
+	int relaxed_calls; /* calls made in relaxed mode */
 	struct glk_cu_prop prop;
 	struct glk_cu_access access[4];
 	size_t access_count, size, offset;
