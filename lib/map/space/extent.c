@@ -58,20 +58,25 @@ static void unlink_extent(struct glk_map *map, uint32_t extent)
 	glk_slab_put(&map->extents, extent);
 }
 
-static void fill(struct glk_map *map, uint32_t id, uint64_t offset, uint64_t size,
-	enum glk_extent_state state)
+/* One that lies at an offset, which is at an address. */
+static inline void fill_at(struct glk_extent *e, uint64_t offset, uint64_t addr,
+	uint64_t size, enum glk_extent_state state)
 {
-	struct glk_extent *e = glk_extent_at(map, id);
-
 	e->offset = offset;
 	/* pairs with: glk_extent_read */
 	glk_poke_release(&e->size, size);
 	glk_store_release(&e->whole, false);
-	glk_store_release(&e->addr, glk_map_addr(map, offset));
+	glk_store_release(&e->addr, addr);
 	/* a free one has links there */
 	if (state == GLK_EXTENT_QUICK)
 		glk_store_relaxed(&e->marks, 0);
 	glk_extent_set(e, state);
+}
+
+static void fill(struct glk_map *map, uint32_t id, uint64_t offset, uint64_t size,
+	enum glk_extent_state state)
+{
+	fill_at(glk_extent_at(map, id), offset, glk_map_addr(map, offset), size, state);
 }
 
 static void add_size(struct glk_extent *e, uint64_t more)
@@ -80,19 +85,26 @@ static void add_size(struct glk_extent *e, uint64_t more)
 	glk_poke_release(&e->size, e->size + more);
 }
 
-/* Gets up to two descriptors, all or none. */
-static int get_two(struct glk_map *map, bool first, bool second, uint32_t *a, uint32_t *b)
+static __attribute__((noinline)) int none_left(struct glk_map *map, uint32_t got)
 {
-	*a = first ? glk_slab_get(&map->extents) : 0;
-	*b = second && (*a || !first) ? glk_slab_get(&map->extents) : 0;
-	if ((*a || !first) && (*b || !second))
-		return 0;
-	if (*a)
-		glk_slab_put(&map->extents, *a);
+	if (got)
+		glk_slab_put(&map->extents, got);
 	return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
 		"all %" PRIu32
 		" extents are in use: map.extents is the most there may be",
 		map->extents.max);
+}
+
+/* Gets up to two descriptors, all or none. */
+static inline int get_two(
+	struct glk_map *map, bool first, bool second, uint32_t *a, uint32_t *b)
+{
+	*a = *b = 0;
+	if (first && !(*a = glk_slab_get(&map->extents)))
+		return none_left(map, 0);
+	if (second && !(*b = glk_slab_get(&map->extents)))
+		return none_left(map, *a);
+	return 0;
 }
 
 static inline int carve_inside(
@@ -101,6 +113,7 @@ static inline int carve_inside(
 	struct glk_extent *e = glk_extent_at(map, from);
 	uint64_t head = offset - e->offset;
 	uint64_t tail = e->offset + e->size - offset - size;
+	uint64_t addr = glk_load_relaxed(&e->addr) + head;
 	struct glk_tree *tree = tree_of(map, e);
 	uint32_t low, high;
 	int err;
@@ -110,18 +123,20 @@ static inline int carve_inside(
 		return err;
 	glk_tree_remove(map, tree, from);
 	if (head) {
-		fill(map, low, e->offset, head, GLK_EXTENT_FREE);
+		fill_at(glk_extent_at(map, low), e->offset, addr - head, head,
+			GLK_EXTENT_FREE);
 		glk_extent_at(map, low)->nested = e->nested;
 		link_before(map, from, low);
 		glk_tree_insert(map, tree, low);
 	}
 	if (tail) {
-		fill(map, high, offset + size, tail, GLK_EXTENT_FREE);
+		fill_at(glk_extent_at(map, high), offset + size, addr + size, tail,
+			GLK_EXTENT_FREE);
 		glk_extent_at(map, high)->nested = e->nested;
 		link_after(map, from, high);
 		glk_tree_insert(map, tree, high);
 	}
-	fill(map, from, offset, size, GLK_EXTENT_QUICK);
+	fill_at(e, offset, addr, size, GLK_EXTENT_QUICK);
 	return 0;
 }
 
@@ -170,7 +185,8 @@ static void cut_tail(struct glk_map *map, uint32_t tail, uint64_t offset)
 	glk_tree_insert(map, &map->common, tail);
 }
 
-static int carve_new(struct glk_map *map, uint64_t offset, uint64_t size, uint32_t *ret)
+static __attribute__((noinline)) int carve_new(
+	struct glk_map *map, uint64_t offset, uint64_t size, uint32_t *ret)
 {
 	uint32_t tail = free_tail(map), gap, extent = tail;
 	bool above = offset > map->high;
@@ -192,6 +208,7 @@ static int carve_new(struct glk_map *map, uint64_t offset, uint64_t size, uint32
 	fill(map, extent, offset, size, GLK_EXTENT_QUICK);
 	glk_extent_at(map, extent)->nested = false;
 	glk_poke_relaxed(&map->high, offset + size);
+	map->taken += size;
 	*ret = extent;
 	return 0;
 }
@@ -199,17 +216,17 @@ static int carve_new(struct glk_map *map, uint64_t offset, uint64_t size, uint32
 int glk_extent_carve(struct glk_map *map, uint32_t from, uint64_t offset, uint64_t size,
 	uint32_t *ret_extent)
 {
-	uint32_t extent = from;
 	int err;
 
-	err = from ? carve_inside(map, from, offset, size)
-		   : carve_new(map, offset, size, &extent);
+	if (!from)
+		return carve_new(map, offset, size, ret_extent);
+	err = carve_inside(map, from, offset, size);
 	if (err)
 		return err;
 	map->taken += size;
-	if (glk_extent_at(map, extent)->nested)
+	if (glk_extent_at(map, from)->nested)
 		map->nested_taken += size;
-	*ret_extent = extent;
+	*ret_extent = from;
 	return 0;
 }
 

@@ -88,7 +88,10 @@ static inline void glk_lookup_put(
 		return;
 	}
 	glk_store_relaxed(&map->start[eighth], extent);
-	glk_bit_put(map->begins, (uint32_t)eighth, extent);
+	if (extent)
+		glk_bit_set(map->begins, (uint32_t)eighth);
+	else
+		glk_bit_clear(map->begins, (uint32_t)eighth);
 	if (e->offset >> group != (e->offset + e->size - 1) >> group)
 		glk_lookup_cover(map, e, extent);
 }

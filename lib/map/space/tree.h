@@ -116,6 +116,10 @@ static inline uint32_t glk_tree_next(
 				at = e->tree.right;
 				continue;
 			}
+			if (!e->tree.left) {
+				walk->at = e->tree.right;
+				return at;
+			}
 			if (walk->depth == GLK_TREE_DEPTH)
 				return 0;
 			walk->path[walk->depth++] = at;
