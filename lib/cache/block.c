@@ -308,7 +308,7 @@ static GLK_COLD int free_unbinned(
 	/* what the stream captures is asked for where that matters */
 	noted = range && glk_arena_of(range)->ops->note;
 	if (!noted)
-		id = glk_hit_stream_of(cache, stream);
+		id = glk_hit_stream(cache, glk_hit_seat(cache), stream);
 	err = id ? 0 : ask_stream(cache, stream, noted ? &facts : NULL, &id);
 	if (err)
 		return err;

@@ -421,7 +421,7 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 	err = glk_cache_start(cache);
 	/* the legacy stream captures nothing, and is the one of most programs */
 	if (!err && !glk_stream_key(stream))
-		asked.id = glk_hit_stream_of(cache, stream);
+		asked.id = glk_hit_stream(cache, glk_hit_seat(cache), stream);
 	if (!err && !asked.id) {
 		err = glk_stream_get(&cache->streams, stream, &facts, &asked.id);
 		if (!err && !glk_stream_key(stream))

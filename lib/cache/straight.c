@@ -184,10 +184,10 @@ static inline bool is_still(const struct glk_stream *stream, const struct glk_ro
 }
 
 /* Where it goes when it is freed; nearly always to no bin. */
-static inline uint32_t bin_of(
-	struct glk_cache *cache, struct glk_row *row, uint64_t rounded)
+static inline uint32_t bin_of(struct glk_cache *cache, const struct glk_stream *stream,
+	struct glk_row *row, uint64_t rounded)
 {
-	return glk_quick_keeps(cache, row, false)
+	return glk_quick_keeps(cache, stream, row, false)
 		? glk_quick_bin(cache, row, rounded >> GLK_GRAIN_SHIFT)
 		: 0;
 }
@@ -235,7 +235,7 @@ static inline __attribute__((always_inline)) int take(struct glk_cache *cache,
 	glk_quick_born(row, rounded);
 	glk_store_relaxed(&e->slack, (uint32_t)(rounded - size));
 	glk_store_relaxed(&e->stream, (uint16_t)stream->id);
-	glk_store_relaxed(&e->bin, bin_of(cache, row, rounded));
+	glk_store_relaxed(&e->bin, bin_of(cache, stream, row, rounded));
 	glk_lookup_enter(map, id);
 	/* of a thread that is alone its turn tells */
 	if (glk_load_relaxed(&cache->seats.used) > 1)
@@ -382,7 +382,7 @@ int glk_block_give_back(
 			name)
 		return glk_hit_put_turn(cache, e);
 	since = glk_times_due(times) ? glk_clock_ticks() : 0;
-	id = glk_hit_stream_of(cache, stream);
+	id = glk_hit_stream(cache, seat, stream);
 	err = id ? 0 : glk_block_ask(cache, e, stream, &id);
 	if (err)
 		return err;

@@ -316,7 +316,8 @@ int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,
 	/* a contiguous or aligned one goes to none: nobody's row is row 0 */
 	request->bin = 0;
 	if (!whole && !glk_request_align(request) && row &&
-		glk_quick_keeps(gpu, row, glk_request_binned(gpu, request->size)))
+		glk_quick_keeps(gpu, request->stream, row,
+			glk_request_binned(gpu, request->size)))
 		request->bin =
 			glk_quick_bin(gpu, row, request->rounded >> GLK_GRAIN_SHIFT);
 	glk_supply_weigh(arena, request->size);

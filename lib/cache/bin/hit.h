@@ -28,26 +28,18 @@ static inline struct glk_seat *glk_hit_seat(struct glk_cache *cache)
 	return place->serial == cache->serial ? place->seat : glk_seat_take(cache);
 }
 
-/* The index of a stream that the thread has used of late, by its name; 0: it has to be asked for. */
-static inline uint32_t glk_hit_stream(
-	const struct glk_cache *cache, const struct CUstream_st *name)
+/* The index of a stream that the thread of a seat, if there is one, has used of late, or of the legacy stream; 0: it has
+ * to be asked for. */
+static inline uint32_t glk_hit_stream(const struct glk_cache *cache,
+	const struct glk_seat *seat, const struct CUstream_st *stream)
 {
-	const struct glk_thread_seat *place = glk_hit_place(cache);
-	const struct glk_row *row;
+	const struct CUstream_st *name = glk_stream_name(stream);
+	const struct glk_row *row = seat ? seat->rows[glk_seat_hash(name)] : cache->rows;
+	uint32_t id = (uint32_t)(row - cache->rows);
 
-	if (place->serial != cache->serial)
-		return 0;
-	row = ((const struct glk_seat *)place->seat)->rows[glk_seat_hash(name)];
-	return glk_load_relaxed(&row->handle) == name ? (uint32_t)(row - cache->rows) : 0;
-}
-
-/* The same by its handle, also where no row tells. */
-static inline uint32_t glk_hit_stream_of(
-	const struct glk_cache *cache, const struct CUstream_st *stream)
-{
-	uint32_t id = glk_hit_stream(cache, glk_stream_name(stream));
-
-	return id || glk_stream_key(stream) ? id : glk_load_relaxed(&cache->legacy);
+	if (id && glk_load_relaxed(&row->handle) == name)
+		return id;
+	return name ? 0 : glk_load_relaxed(&cache->legacy);
 }
 
 /* Gives a block out that was popped from the bin of its size; its address. */

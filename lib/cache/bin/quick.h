@@ -109,13 +109,13 @@ struct glk_row *glk_quick_row(
 #define GLK_MET_MOST 64u
 #define GLK_MET_STEP 8u
 
-/* Whether a block of a size that is born on a stream goes to a bin when it is freed: once for each. */
-static inline bool glk_quick_keeps(
-	const struct glk_cache *cache, struct glk_row *row, bool binned)
+/* Whether a block of a size that is born on a stream, with its row, goes to a bin when it is freed: once for each. */
+static inline bool glk_quick_keeps(const struct glk_cache *cache,
+	const struct glk_stream *stream, struct glk_row *row, bool binned)
 {
-	uint32_t met = row->met, stream = (uint32_t)(row - cache->rows);
+	uint32_t met = row->met;
 
-	if (glk_stream_at(&cache->streams, stream)->handle == GLK_STREAM_PER_THREAD)
+	if (stream->handle == GLK_STREAM_PER_THREAD)
 		return binned;
 	if (glk_load_relaxed(&cache->lock.waiters))
 		met = met + GLK_MET_STEP < GLK_MET_MOST ? met + GLK_MET_STEP

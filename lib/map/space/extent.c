@@ -230,14 +230,14 @@ int glk_extent_carve(struct glk_map *map, uint32_t from, uint64_t offset, uint64
 	return 0;
 }
 
-/* Whether two neighbours, both free, are one: small blocks merge inside their slot only. */
-static bool merges(const struct glk_map *map, const struct glk_extent *low,
-	const struct glk_extent *high)
+/* Whether the neighbour of a free extent is free, and one with it: small blocks merge inside their slot only. */
+static inline bool merges(const struct glk_map *map, const struct glk_extent *e,
+	const struct glk_extent *neighbour)
 {
-	if (glk_extent_state(low) != GLK_EXTENT_FREE ||
-		glk_extent_state(high) != GLK_EXTENT_FREE || low->nested != high->nested)
-		return false;
-	return !low->nested || glk_extent_first(map, low) == glk_extent_first(map, high);
+	return glk_extent_state(neighbour) == GLK_EXTENT_FREE &&
+		neighbour->nested == e->nested &&
+		(!e->nested ||
+			glk_extent_first(map, neighbour) == glk_extent_first(map, e));
 }
 
 static inline void merge(struct glk_map *map, uint32_t extent)
@@ -252,7 +252,7 @@ static inline void merge(struct glk_map *map, uint32_t extent)
 		unlink_extent(map, e->next);
 	}
 	n = glk_extent_at(map, e->prev);
-	if (e->prev && merges(map, n, e)) {
+	if (e->prev && merges(map, e, n)) {
 		glk_tree_remove(map, tree, e->prev);
 		e->offset = n->offset;
 		/* pairs with: glk_extent_read */
