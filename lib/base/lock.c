@@ -28,13 +28,7 @@
 #include <errno.h>
 #include <stdint.h>
 
-/* Together, which is one address to compute. */
-static _Thread_local struct {
-	uint32_t ranks;
-	uint32_t paused;	  /* locks that it will take again */
-	bool waited;		  /* for the short turn that it has */
-	struct glk_cancel cancel; /* while it holds any */
-} self;
+_Thread_local struct glk_lock_self glk_lock_self;
 
 /* Below all ranks: the thread will take a lock again that it has given up for a while. */
 #define PAUSED 1u
@@ -63,7 +57,7 @@ void glk_lock_forked(void)
 		if (lock)
 			*lock = (struct glk_lock)GLK_LOCK_INIT(lock->rank);
 	}
-	self.ranks = self.paused = 0;
+	glk_lock_self.ranks = glk_lock_self.paused = 0;
 }
 
 void glk_lock_init(struct glk_lock *lock, enum glk_rank rank)
@@ -180,20 +174,13 @@ static inline void take(struct glk_lock *lock)
 	begin_turn(lock);
 }
 
-/* One of no rank was not made. */
-static inline void add_rank(const struct glk_lock *lock)
-{
-	assert(lock->rank && !(self.ranks >> lock->rank));
-	self.ranks |= 1u << lock->rank;
-}
-
 void glk_lock(struct glk_lock *lock)
 {
-	if (!self.ranks)
-		glk_cancel_put_off(&self.cancel);
+	if (!glk_lock_self.ranks)
+		glk_cancel_put_off(&glk_lock_self.cancel);
 	else
-		glk_cancel_put_off_rest(&self.cancel);
-	add_rank(lock);
+		glk_cancel_put_off_rest(&glk_lock_self.cancel);
+	glk_lock_add_rank(lock);
 	if (lock->is_static)
 		write_down(lock);
 	take(lock);
@@ -203,43 +190,41 @@ bool glk_lock_try(struct glk_lock *lock)
 {
 	if (pthread_mutex_trylock(&lock->mutex))
 		return false;
-	if (!self.ranks)
-		glk_cancel_put_off(&self.cancel);
+	if (!glk_lock_self.ranks)
+		glk_cancel_put_off(&glk_lock_self.cancel);
 	else
-		glk_cancel_put_off_rest(&self.cancel);
-	add_rank(lock);
+		glk_cancel_put_off_rest(&glk_lock_self.cancel);
+	glk_lock_add_rank(lock);
 	begin_turn(lock);
 	return true;
 }
 
-int64_t glk_lock_short(struct glk_lock *lock, int64_t since)
+int64_t glk_lock_short_wait(struct glk_lock *lock, int64_t since)
 {
-	int64_t came;
+	int64_t came = wait_for(lock);
 
-	if (!self.ranks)
-		glk_cancel_put_off_type(&self.cancel);
-	add_rank(lock);
-	if (pthread_mutex_trylock(&lock->mutex)) {
-		came = wait_for(lock);
-		since = since ? since : came;
-		self.waited = true;
-	}
-	if (since)
-		begin_turn(lock);
-	return since;
+	glk_lock_self.waited = true;
+	begin_turn(lock);
+	return since ? since : came;
+}
+
+void glk_lock_begin(struct glk_lock *lock)
+{
+	begin_turn(lock);
 }
 
 void glk_lock_lengthen(struct glk_lock *lock)
 {
-	glk_cancel_put_off_rest(&self.cancel);
-	self.waited = false;
+	glk_cancel_put_off_rest(&glk_lock_self.cancel);
+	glk_lock_self.waited = false;
 	begin_turn(lock);
 }
 
 /* Whether the thread holds a lock, and no short turn of one. */
 static inline bool holds_long(const struct glk_lock *lock)
 {
-	return self.ranks >> lock->rank & 1 && self.cancel.state != GLK_CANCEL_LEFT;
+	return glk_lock_self.ranks >> lock->rank & 1 &&
+		glk_lock_self.cancel.state != GLK_CANCEL_LEFT;
 }
 
 void glk_lock_wait(struct glk_lock *lock, pthread_cond_t *wake)
@@ -275,32 +260,18 @@ bool glk_lock_wait_for(struct glk_lock *lock, pthread_cond_t *wake, int64_t ns)
 }
 
 /* What was found has to outlast this: messages are written under a lock. */
-static __attribute__((noinline)) void say_kept(void)
+void glk_lock_say_kept(void)
 {
-	struct glk_cancel was = self.cancel;
+	struct glk_cancel was = glk_lock_self.cancel;
 
 	glk_log_flush();
-	self.cancel = was;
-}
-
-static inline void give_back(struct glk_lock *lock)
-{
-	uint32_t others = self.ranks & ~(1u << lock->rank);
-
-	assert(self.ranks >> lock->rank & 1);
-	pthread_mutex_unlock(&lock->mutex);
-	self.ranks = others;
-	if (others)
-		return;
-	if (glk_log_has_kept())
-		say_kept();
-	glk_cancel_put_back(&self.cancel);
+	glk_lock_self.cancel = was;
 }
 
 void glk_unlock(struct glk_lock *lock)
 {
 	end_turn(lock);
-	give_back(lock);
+	glk_lock_give_back(lock);
 }
 
 /* The end of a call, behind that of its turn. */
@@ -310,29 +281,16 @@ static inline int64_t end_call(const struct glk_lock *lock, int64_t turn)
 }
 
 /* One that had to wait stands for itself alone: those that were not timed had not. */
-static __attribute__((noinline)) void count_short(
-	struct glk_lock *lock, int64_t since, struct glk_times *times)
+void glk_lock_count_short(struct glk_lock *lock, int64_t since, struct glk_times *times)
 {
 	void (*count)(struct glk_times *, uint64_t) =
-		self.waited ? count_one : glk_times_count_typical;
+		glk_lock_self.waited ? count_one : glk_times_count_typical;
 	int64_t turn = end_turn_as(lock, count);
 	uint64_t ns = glk_times_ns(end_call(lock, turn) - since);
 
-	self.waited = false;
+	glk_lock_self.waited = false;
 	count(times, ns);
 	glk_times_note(times, ns);
-}
-
-void glk_unlock_short(struct glk_lock *lock, int64_t since, struct glk_times *times)
-{
-	if (since) {
-		count_short(lock, since, times);
-	} else {
-		glk_times_pass(times);
-		if (lock->holds)
-			glk_times_pass(lock->holds);
-	}
-	give_back(lock);
 }
 
 void glk_unlock_since(struct glk_lock *lock, int64_t since, struct glk_times *times)
@@ -340,7 +298,7 @@ void glk_unlock_since(struct glk_lock *lock, int64_t since, struct glk_times *ti
 	int64_t turn = end_turn(lock);
 
 	glk_times_add(times, glk_times_ns(end_call(lock, turn) - since));
-	give_back(lock);
+	glk_lock_give_back(lock);
 }
 
 void glk_lock_pause(struct glk_lock *lock)
@@ -348,19 +306,19 @@ void glk_lock_pause(struct glk_lock *lock)
 	assert(holds_long(lock));
 	end_turn(lock);
 	pthread_mutex_unlock(&lock->mutex);
-	self.ranks = (self.ranks & ~(1u << lock->rank)) | PAUSED;
-	self.paused++;
+	glk_lock_self.ranks = (glk_lock_self.ranks & ~(1u << lock->rank)) | PAUSED;
+	glk_lock_self.paused++;
 }
 
 void glk_lock_resume(struct glk_lock *lock)
 {
-	assert(!(self.ranks >> lock->rank));
+	assert(!(glk_lock_self.ranks >> lock->rank));
 	/* a forked child has none */
-	if (self.paused)
-		self.paused--;
-	if (!self.paused)
-		self.ranks &= ~PAUSED;
-	self.ranks |= 1u << lock->rank;
+	if (glk_lock_self.paused)
+		glk_lock_self.paused--;
+	if (!glk_lock_self.paused)
+		glk_lock_self.ranks &= ~PAUSED;
+	glk_lock_self.ranks |= 1u << lock->rank;
 	take(lock);
 }
 
@@ -384,5 +342,5 @@ void glk_lock_yield(struct glk_lock *lock)
 
 bool glk_lock_is_held(void)
 {
-	return self.ranks;
+	return glk_lock_self.ranks;
 }

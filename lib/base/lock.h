@@ -18,7 +18,11 @@
  *		20 ns together
  */
 #include "base/atomic.h"
+#include "base/cancel.h"
+#include "base/log.h"
+#include "base/times.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -58,8 +62,6 @@ enum glk_rank {
 	GLK_RANK_COUNT,
 };
 
-struct glk_times;
-
 enum glk_timing {
 	GLK_UNTIMED,
 	GLK_IN_TICKS, /* of the processor's counter: CLOCK_MONOTONIC */
@@ -90,16 +92,7 @@ void glk_lock(struct glk_lock *lock);
 /* For one that is not static: false, and it is somebody's. */
 bool glk_lock_try(struct glk_lock *lock);
 void glk_unlock(struct glk_lock *lock);
-/*
- * For a turn that is short, see above; not of a static lock. It is timed only where `since` says when the caller
- * came, by glk_clock_ticks(), or where he has to wait; when he came, or 0, is what it answers. Before he does
- * anything else under it he calls glk_lock_lengthen(), and the turn is like any other.
- */
-int64_t glk_lock_short(struct glk_lock *lock, int64_t since);
-void glk_lock_lengthen(struct glk_lock *lock);
-/* Ends one that stayed short. `times` is of calls as this one: see glk_times_due(). */
-void glk_unlock_short(struct glk_lock *lock, int64_t since, struct glk_times *times);
-/* The same for a timed one, at the end of what began at a time by glk_clock_ticks() and is told of in
+/* As glk_unlock() for a timed one, at the end of what began at a time by glk_clock_ticks() and is told of in
  * `times`, which the lock guards. */
 void glk_unlock_since(struct glk_lock *lock, int64_t since, struct glk_times *times);
 /*
@@ -150,5 +143,77 @@ bool glk_lock_is_held(void);
 
 /* Makes them so; called in each child, while it has one thread. */
 void glk_lock_forked(void);
+
+/* What the calling thread holds, together, which is one address to compute. */
+struct glk_lock_self {
+	uint32_t ranks;
+	uint32_t paused;	  /* locks that it will take again */
+	bool waited;		  /* for the short turn that it has */
+	struct glk_cancel cancel; /* while it holds any */
+};
+extern _Thread_local struct glk_lock_self glk_lock_self;
+
+/* lock.c, for what follows: the lock of a short turn is somebody's; a turn begins; one that is timed ends; messages go
+ * out that were kept. */
+int64_t glk_lock_short_wait(struct glk_lock *lock, int64_t since)
+	__attribute__((noinline));
+void glk_lock_begin(struct glk_lock *lock) __attribute__((noinline));
+void glk_lock_count_short(struct glk_lock *lock, int64_t since, struct glk_times *times)
+	__attribute__((noinline));
+void glk_lock_say_kept(void) __attribute__((noinline));
+
+/* One of no rank was not made. */
+static inline void glk_lock_add_rank(const struct glk_lock *lock)
+{
+	assert(lock->rank && !(glk_lock_self.ranks >> lock->rank));
+	glk_lock_self.ranks |= 1u << lock->rank;
+}
+
+static inline void glk_lock_give_back(struct glk_lock *lock)
+{
+	uint32_t others = glk_lock_self.ranks & ~(1u << lock->rank);
+
+	assert(glk_lock_self.ranks >> lock->rank & 1);
+	pthread_mutex_unlock(&lock->mutex);
+	glk_lock_self.ranks = others;
+	if (others)
+		return;
+	if (glk_log_has_kept())
+		glk_lock_say_kept();
+	glk_cancel_put_back(&glk_lock_self.cancel);
+}
+
+/*
+ * For a turn that is short, see above; not of a static lock. It is timed only where `since` says when the caller
+ * came, by glk_clock_ticks(), or where he has to wait; when he came, or 0, is what it answers. Before he does
+ * anything else under it he calls glk_lock_lengthen(), and the turn is like any other.
+ */
+static inline int64_t glk_lock_short(struct glk_lock *lock, int64_t since)
+{
+	if (!glk_lock_self.ranks)
+		glk_cancel_put_off_type(&glk_lock_self.cancel);
+	glk_lock_add_rank(lock);
+	if (pthread_mutex_trylock(&lock->mutex))
+		return glk_lock_short_wait(lock, since);
+	if (since)
+		glk_lock_begin(lock);
+	return since;
+}
+
+void glk_lock_lengthen(struct glk_lock *lock);
+
+/* Ends one that stayed short. `times` is of calls as this one: see glk_times_due(). */
+static inline void glk_unlock_short(
+	struct glk_lock *lock, int64_t since, struct glk_times *times)
+{
+	if (since) {
+		glk_lock_count_short(lock, since, times);
+	} else {
+		glk_times_pass(times);
+		if (lock->holds)
+			glk_times_pass(lock->holds);
+	}
+	glk_lock_give_back(lock);
+}
 
 #endif
