@@ -77,7 +77,7 @@ struct glk_idle_cursor {
 
 /*
  * The tables of a space: what they have entries of, their names, and for how many slots an entry is, as
- * a power of two of eighths of a slot. In the first lines those of space/, in the others those of page/.
+ * a power of two of eighths of a slot. In the first lines those that each miss reads, whose pointers lie together.
  */
 #define GLK_PER_EIGHTH	0
 #define GLK_PER_SLOT	GLK_EIGHTH_SHIFT
@@ -88,20 +88,20 @@ struct glk_idle_cursor {
 #define GLK_SLOT_TABLES(X) \
 	X(glk_atomic(uint32_t), start, GLK_PER_EIGHTH) /* what begins there, or its nest: of its map */ \
 	X(uint64_t, begins, GLK_PER_EIGHTHS) /* a bit an eighth: an entered extent begins there */ \
-	X(uint32_t, cover, GLK_PER_GROUP) /* the one that holds its first byte, begun before it; poked */ \
-	X(glk_atomic(uint32_t), page, GLK_PER_SLOT) /* that is mapped there; 0: none */ \
 	X(uint16_t, count, GLK_PER_SLOT) /* live extents that begin or end in it */ \
-	X(uint32_t, alias, GLK_PER_SLOT) /* first of a mapping: the next mapping of the same page */ \
 	X(struct glk_use, use, GLK_PER_SLOT) /* see page/use.h */ \
 	X(uint64_t, edge, GLK_PER_GROUP) \
-	X(uint64_t, mapped, GLK_PER_GROUP) /* from here on a bit a slot */ \
-	X(uint64_t, usable, GLK_PER_GROUP) \
+	X(uint64_t, usable, GLK_PER_GROUP) /* from here on a bit a slot */ \
 	X(uint64_t, shared, GLK_PER_GROUP) /* its page has other mappings too */ \
-	X(uint64_t, host, GLK_PER_GROUP) /* its page is memory of the host */ \
 	X(uint64_t, head, GLK_PER_GROUP) /* a mapping begins there */ \
 	X(uint64_t, wide, GLK_PER_GROUP) /* it belongs to a mapping of several slots */ \
 	X(uint64_t, busy, GLK_PER_GROUP) /* a live extent touches it */ \
 	X(uint64_t, claimed, GLK_PER_GROUP) /* somebody is about to map it: see page/claim.h */ \
+	X(uint32_t, cover, GLK_PER_GROUP) /* the one that holds its first byte, begun before it; poked */ \
+	X(glk_atomic(uint32_t), page, GLK_PER_SLOT) /* that is mapped there; 0: none */ \
+	X(uint32_t, alias, GLK_PER_SLOT) /* first of a mapping: the next mapping of the same page */ \
+	X(uint64_t, mapped, GLK_PER_GROUP) /* from here on a bit a slot */ \
+	X(uint64_t, host, GLK_PER_GROUP) /* its page is memory of the host */ \
 	X(uint64_t, lost, GLK_PER_GROUP) /* a live extent lost its contents here, and has no page: page/swap.h */ \
 	X(uint64_t, gone, GLK_PER_GROUP) /* of blocks that are away in part: see space/part.h */ \
 	X(uint64_t, begun, GLK_PER_GROUP) \
@@ -148,15 +148,15 @@ struct glk_space {
 	uint64_t end;	   /* of the newest range, an offset */
 	struct glk_range *newest;
 	struct glk_range **range; /* a GiB of offsets: the range that it is of */
-	GLK_SLOT_TABLES(GLK_SLOT_TABLE)
+	uint32_t claims;	  /* of so many the slots that are claimed are */
+	uint32_t mark; /* number of the place under way, to meet no page of it twice */
 	struct glk_stock of[GLK_OF_COUNT];
+	GLK_SLOT_TABLES(GLK_SLOT_TABLE)
 	/* Pages that were sealed and that no block stands on any more, oldest first: page/seal.h */
 	uint32_t unsealed, unsealed_last;
 	uint64_t unsealed_bytes,
 		unsealed_foreign; /* and of these, of pages that other processes have made */
-	uint32_t claims;	  /* of so many the slots that are claimed are */
-	uint32_t mark; /* number of the place under way, to meet no page of it twice */
-	uint64_t mapped_bytes; /* all mappings, aliases counted each */
+	uint64_t mapped_bytes;	  /* all mappings, aliases counted each */
 };
 
 /*
@@ -174,27 +174,27 @@ struct glk_map {
 	uint32_t grains; /* of a slot, less one */
 	uint32_t large;	 /* slots of a large page */
 	int ends;	 /* of a free extent that are tried, by policy.ends */
-	struct glk_range range[GLK_RANGES_MAX];
 	unsigned ranges;
+	uint32_t hosted; /* slots of mappings here of pages of the host */
+	uint32_t last;	 /* extent that ends at `high`; 0: none */
+	uint64_t high;	 /* no extent of the newest range lies above; poked */
+	uint64_t taken;	 /* bytes of extents that are not free */
+	bool packs; /* holes matter more than whole slots, and few are compared: see space/nest.h */
+	bool tight; /* and the smallest one is taken, whatever has to be waited for */
+	struct glk_slab extents;
+	GLK_SLOT_TABLES(GLK_SLOT_TABLE)
+	struct glk_slab nests;
+	struct glk_tree common, nested; /* free extents; behind what a hit reads */
+	struct glk_range range[GLK_RANGES_MAX];
 	uint64_t step;	     /* bytes of the next range, if that is enough */
 	uint64_t most, size; /* bytes of all ranges: allowed, reserved */
-	uint64_t high;	     /* no extent of the newest range lies above; poked */
 	uint64_t end;	     /* of the newest range */
-	uint32_t last;	     /* extent that ends at `high`; 0: none */
 	uint32_t ahead;	     /* above the mark, slots below this one may be mapped too */
 	uint32_t
 		reach; /* the same, by a page of which a block before the mark has a part */
-	uint64_t taken;	       /* bytes of extents that are not free */
-	uint64_t nested_taken; /* the same in nests */
+	uint64_t nested_taken; /* bytes of extents in nests that are not free */
 	uint64_t nested_bytes; /* of all nests */
-	bool packs; /* holes matter more than whole slots, and few are compared: see space/nest.h */
-	bool tight;    /* and the smallest one is taken, whatever has to be waited for */
 	uint64_t held; /* bytes of pages of the node that were used here last, or are */
-	uint32_t hosted; /* slots of mappings here of pages of the host */
-	struct glk_slab extents;
-	struct glk_slab nests;
-	GLK_SLOT_TABLES(GLK_SLOT_TABLE)
-	struct glk_tree common, nested; /* free extents; behind what a hit reads */
 };
 
 static inline struct glk_page *glk_map_page(const struct glk_map *map, uint32_t page)

@@ -140,6 +140,20 @@ struct glk_refusal {
 };
 
 struct glk_cache {
+	/* What hits read too, in a line that no miss writes. Of this use of the structure, never given twice: */
+	_Alignas(64) uint64_t serial;
+	uint32_t seat_at; /* offset of its seats in the record of a thread */
+	glk_atomic(uint32_t) seat_turn; /* whose turn it is, see bin/seat.h */
+	struct glk_row *rows;		/* quick bins, by the index of a stream */
+	struct glk_bin *bins;		/* those of all rows */
+	uint64_t small_most;		/* bytes of the largest small block */
+	struct glk_node *node;
+	const struct glk_conf *conf;
+	/* Reasons why no request is a hit: GLK_DIVERT_..., a bit each. */
+	glk_atomic(uint32_t) diverted;
+	/* The number of the legacy stream, which captures nothing and does not end; 0: nobody has used it. For requests and frees
+	 * that no row tells, as where guard sees all of them. */
+	glk_atomic(uint32_t) legacy;
 	struct glk_lock lock;
 	/* What each miss looks at, under the lock, in a few lines. */
 	uint64_t served; /* requests served under the lock */
@@ -163,16 +177,15 @@ struct glk_cache {
 		/* one has ended, or does not want to be waited for */
 		pthread_cond_t settled;
 	} plans; /* see plan.h */
-	struct glk_rest rest;
+	struct glk_slab seats;
 	struct glk_streams streams;
+	struct glk_rest rest;
 	struct glk_lock dependencies; /* see glake_event_record() */
 	const struct glk_above *above;
 	struct glk_drv *drv;
 	struct glk_pool *pool;
-	struct glk_node *node;
 	struct glk_node *host; /* its memory of the host */
-	bool places; /* which blocks may be given that have no room on the GPU */
-	const struct glk_conf *conf;
+	bool places;	   /* which blocks may be given that have no room on the GPU */
 	struct glk_io *io; /* NULL: contents go over the link of this GPU alone */
 	int device;
 	uint64_t memory;		     /* of the GPU, bytes */
@@ -180,22 +193,16 @@ struct glk_cache {
 	double fill;			     /* what policy.target goes by, see fill.c */
 	struct glk_lock starting; /* held by who makes the tables, at the first request */
 	glk_atomic(bool) started;
-	uint32_t seat_at; /* offset of its seats in the record of a thread */
-	uint64_t serial;  /* of this use of the structure, never given twice */
 	struct glk_cache *next_open;
-	struct glk_slab seats;
-	struct glk_row *rows; /* quick bins, by the index of a stream */
-	struct glk_bin *bins; /* those of all rows */
-	uint64_t small_most;  /* bytes of the largest small block */
-	/* Whose turn it is, see bin/seat.h; requests and frees of all others when it began; somebody
-	 * takes his. */
-	glk_atomic(uint32_t) seat_turn, seat_turning;
+	/* Requests and frees of all others when the turn of a seat began; somebody takes his. */
 	glk_atomic(uint64_t) seat_others;
+	glk_atomic(uint32_t) seat_turning;
 	struct glk_imports imports;
 	struct glk_slab crowds; /* more heads for the bins that need them */
 	glk_atomic(uint64_t) peak_live;
-	struct glk_space space; /* of the arenas of the GPU, but for pools of graphs */
-	struct glk_arena arena; /* the one that the bins serve */
+	_Alignas(64) struct glk_space
+		space; /* of the arenas of the GPU, but for pools of graphs */
+	_Alignas(64) struct glk_arena arena; /* the one that the bins serve */
 	/* Under the lock from here on. */
 	struct glk_arena beside;     /* of blocks that lie on the host, see beside.c */
 	struct glk_managed *managed; /* NULL: there never was managed memory */
@@ -217,8 +224,6 @@ struct glk_cache {
 	glk_atomic(
 		struct glk_graphs *) graphs; /* NULL: there never was a pool of graphs */
 	glk_atomic(struct glk_tags *) tags;  /* NULL: there never was a tag */
-	/* Reasons why no request is a hit: GLK_DIVERT_..., a bit each. */
-	glk_atomic(uint32_t) diverted;
 	uint32_t last_row;
 	struct glk_seats sum; /* of the seats, as of the last miss */
 	uint32_t turn;	      /* row whose bins gave blocks back last */
@@ -277,9 +282,6 @@ struct glk_cache {
 	glk_atomic(struct glk_sampled *) sampled; /* NULL: no block was */
 	glk_atomic(const struct glk_guard_ops *) guard; /* NULL: never guarded */
 	void *guarding;					/* what guard keeps of it */
-	/* The number of the legacy stream, which captures nothing and does not end; 0: nobody has used it. For requests and frees
-	 * that no row tells, as where guard sees all of them. */
-	glk_atomic(uint32_t) legacy;
 };
 
 /* Which end of a block lies against addresses that are never mapped. */

@@ -109,6 +109,14 @@ struct glk_streams {
 	struct glk_lock lock; /* of the table's writers; taken before that of the GPU */
 	glk_atomic(struct glk_stream_table *) table;
 	struct glk_slab slab;
+	/* Under the lock of the GPU: what each miss and free looks at. */
+	/* Freed memory of other streams that these used, a bit each, and how much: glk_event_due(). */
+	struct {
+		uint64_t streams, bytes;
+	} due;
+	uint64_t tick;
+	uint64_t entered; /* streams that ever got a bit */
+	uint64_t ended;	  /* streams that ended, in whatever way; poked */
 	/* Streams of the library that wait for events of the program; under `lock`. */
 	struct {
 		struct CUstream_st *stream[GLK_COLLECT_MOST];
@@ -130,15 +138,8 @@ struct glk_streams {
 	} crowd;
 	uint64_t used;	 /* bits that a stream has */
 	uint64_t flying; /* bits whose streams may have events in flight */
-	/* Freed memory of other streams that these used, a bit each, and how much: glk_event_due(). */
-	struct {
-		uint64_t streams, bytes;
-	} due;
-	uint64_t tick;
 	uint64_t seen[GLK_STREAM_BITS][GLK_STREAM_BITS]; /* [waiter][waited for]: tick */
 	uint64_t records, waits;
-	uint64_t entered; /* streams that ever got a bit */
-	uint64_t ended;	  /* streams that ended, in whatever way; poked */
 	uint64_t ends
 		[GLK_STREAM_WORDS]; /* a bit each: it has, since that was last cleared */
 	uint64_t settled;	    /* those of them that went */
