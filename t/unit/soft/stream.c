@@ -238,6 +238,44 @@ static void knows_its_handles(void)
 	bench_close(&b);
 }
 
+/* What is asked of streams most, which takes no lock while they capture nothing. */
+static void tells_of_them(int mode)
+{
+	struct bench b = bench_open(mode);
+	struct glk_stream_facts facts = {0}, again = {0}, other = {0};
+	struct CUstream_st *gone = NULL, *next = NULL;
+	uint32_t graph = 0;
+
+	is_int(b.drv->ops->stream_facts(b.drv, 0, b.a, &facts), 0, "a stream");
+	b.drv->ops->stream_facts(b.drv, 0, b.a, &again);
+	b.drv->ops->stream_facts(b.drv, 0, b.b, &other);
+	ok(facts.id && facts.id == again.id && facts.id != other.id,
+		"has a number of its own");
+	breaks(b.drv->ops->stream_facts(b.drv, 1, b.a, &other), -EINVAL,
+		"of GPU 0, not of GPU 1");
+	is_int(b.drv->ops->stream_facts(b.drv, 0, NULL, &other), 0, "the legacy stream");
+	is_int((int64_t)other.id, 0, "has none");
+	breaks(b.drv->ops->stream_facts(b.drv, 0, (struct CUstream_st *)0x53, &other),
+		-EINVAL, "is no stream");
+	is_int(glk_soft_capture_begin(b.drv, 0, b.a), 0, "one that captures");
+	b.drv->ops->stream_facts(b.drv, 0, b.a, &again);
+	ok(again.capture && !again.id, "says which graph");
+	is_int(glk_soft_capture_end(b.drv, 0, b.a, &graph), 0, "and afterwards");
+	b.drv->ops->stream_facts(b.drv, 0, b.a, &again);
+	ok(!again.capture && again.id == facts.id, "it is what it was");
+	glk_soft_graph_free(b.drv, graph);
+	b.drv->ops->stream_new(b.drv, 0, &gone);
+	b.drv->ops->stream_facts(b.drv, 0, gone, &facts);
+	b.drv->ops->stream_free(b.drv, 0, gone);
+	breaks(b.drv->ops->stream_facts(b.drv, 0, gone, &again), -EINVAL, "is no stream");
+	b.drv->ops->stream_new(b.drv, 0, &next);
+	breaks(b.drv->ops->stream_facts(b.drv, 0, gone, &again), -EINVAL, "is no stream");
+	is_int(b.drv->ops->stream_facts(b.drv, 0, next, &again), 0, "the next one");
+	ok(next != gone && again.id != facts.id, "has another number");
+	b.drv->ops->stream_free(b.drv, 0, next);
+	bench_close(&b);
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -246,5 +284,7 @@ int main(void)
 	runs_at_once();
 	holds_memory();
 	knows_its_handles();
+	tells_of_them(GLK_SOFT_STREAMS_WORKER);
+	tells_of_them(GLK_SOFT_STREAMS_RANDOM);
 	return tap_done();
 }
