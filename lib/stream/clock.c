@@ -302,20 +302,27 @@ unsigned glk_clock_waits(struct glk_streams *streams, const struct glk_use *use,
 static int wait_for(struct glk_streams *streams, const struct glk_stream *stream,
 	struct glk_stream *s, uint64_t tick, uint64_t *seen)
 {
+	uint64_t newest = glk_event_newest(s);
 	unsigned slot;
-	int err;
+	int err = 0;
 
 	if (s == stream || s->done >= glk_stream_freed(streams, s))
 		return 0;
+	if (!one_finished(streams, s, tick)) {
+		err = glk_event_find(
+			streams, s, glk_stream_needs(streams, s, tick), &slot);
+		if (err && s->bit == GLK_STREAM_CROWD)
+			streams->crowd.witness = s->id;
+		/* what has come to an end nobody waits for, on this stream and on any other */
+		if (!err && newest < s->ring[slot].tick)
+			glk_event_tell(streams, s);
+	}
+	if (err)
+		return err;
 	if (one_finished(streams, s, tick)) {
 		*seen = s->done < *seen ? s->done : *seen;
 		return 0;
 	}
-	err = glk_event_find(streams, s, glk_stream_needs(streams, s, tick), &slot);
-	if (err && s->bit == GLK_STREAM_CROWD)
-		streams->crowd.witness = s->id;
-	if (err)
-		return err;
 	err = streams->drv->ops->stream_wait(
 		streams->drv, stream->handle, s->ring[slot].event);
 	if (err)

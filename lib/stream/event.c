@@ -132,6 +132,21 @@ bool glk_event_here(const struct glk_stream *s)
 		glk_load_relaxed(&s->key) == glk_stream_key(s->handle);
 }
 
+bool glk_event_here_all(const struct glk_streams *streams, const struct glk_use *use)
+{
+	for (uint64_t left = use->streams & ~GLK_USE_CROWD; left; left &= left - 1) {
+		uint32_t id = streams->by_bit[__builtin_ctzll(left)];
+
+		if (id && !glk_event_here(glk_stream_at(streams, id)))
+			return false;
+	}
+	for (uint64_t left = use->named; left; left = glk_use_rest(left)) {
+		if (!glk_event_here(glk_stream_at(streams, glk_use_first(left))))
+			return false;
+	}
+	return true;
+}
+
 /* Whether it is the default stream of another thread that lives. */
 static bool is_others(const struct glk_stream *s)
 {
@@ -349,6 +364,11 @@ static bool ask(struct glk_streams *streams, struct glk_stream *s, bool again)
 		learned = true;
 	}
 	return learned;
+}
+
+void glk_event_tell(struct glk_streams *streams, struct glk_stream *s)
+{
+	ask(streams, s, true);
 }
 
 /* For later, where the request that does it has no use for it: its failure is not that of the request. */

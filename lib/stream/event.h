@@ -40,6 +40,10 @@ int glk_event_find(struct glk_streams *streams, struct glk_stream *s, uint64_t t
 	unsigned *ret_slot);
 /* Whether its handle means it here: not so for the default streams of other threads. */
 bool glk_event_here(const struct glk_stream *s);
+/* The same of all streams that a use tells apart. */
+bool glk_event_here_all(const struct glk_streams *streams, const struct glk_use *use);
+/* Asks the events of a stream, from the oldest on, until one is pending. */
+void glk_event_tell(struct glk_streams *streams, struct glk_stream *s);
 /* 0 if one that covers a stream can be recorded at present, -EAGAIN if not, or the driver's error. That of
  * another thread is covered by one on the legacy stream, which all later work of such streams waits for too. */
 int glk_event_ready(struct glk_streams *streams, struct glk_stream *s);

@@ -298,6 +298,8 @@ static void knows_own(void)
 	is_int(o.theirs, 0, "and on the legacy stream for that of another");
 	is_int((int64_t)gpu.streams.records, 2, "two events");
 	ok(!o.of_main->mute, "which captures nothing for all that");
+	ok(glk_event_here_all(&gpu.streams, &use), "a name that means it here");
+	ok(!glk_event_here_all(&gpu.streams, &o.use), "and one that does not");
 	is_int((int64_t)gpu_waits(&gpu.streams, &use, o.own), 1, "all can wait for it");
 	is_int(glk_event_cover(&gpu.streams, o.of_main, &slot), 0, "so does the owner");
 	is_int(gpu_waits(&gpu.streams, &o.use, o.of_main), 1, "as for the other");
