@@ -296,25 +296,22 @@ static GLK_COLD int serve_long(struct glk_cache *cache, const struct glk_asked *
 	return err;
 }
 
-/* Has streams tell what they have finished, and those say so that owe it. Whether there was anything. */
-static bool hear(struct glk_cache *cache, bool *ret_called)
-{
-	uint64_t held = glk_load_relaxed(&cache->node->held);
-	bool due = glk_event_is_due(&cache->streams, held);
-
-	*ret_called = glk_event_record_due(&cache->streams, held);
-	return glk_event_ask_few(&cache->streams) || due;
-}
-
+/* Streams tell what they have finished, those say so that owe it, and then a request may come behind others. */
 int glk_miss_late(struct glk_cache *cache, const struct glk_asked *asked, int64_t since,
-	int err, uint64_t *ret_addr)
+	int err, struct glk_straight *tries, uint64_t *ret_addr)
 {
 	bool called = false;
 
 	glk_lock_lengthen(&cache->lock);
 	since = asked->came ? asked->came : since ? since : glk_clock_ticks();
-	if (err != -EBUSY || !hear(cache, &called) ||
-		glk_straight_take(cache, asked, ret_addr))
+	if (err == -EBUSY) {
+		called = glk_event_record_due(
+			&cache->streams, glk_load_relaxed(&cache->node->held));
+		glk_event_ask_few(&cache->streams);
+		err = glk_straight_again(cache, asked, tries, ret_addr);
+		called |= tries->called;
+	}
+	if (err)
 		return serve_long(cache, asked, since, called, ret_addr);
 	cache->called += called;
 	glk_unlock_since(&cache->lock, since, &cache->times[GLK_TIMED_REQUEST]);
@@ -331,7 +328,7 @@ static int serve_asked(struct glk_cache *cache, const struct glk_asked *asked, b
 	if (plain && asked->seat)
 		return glk_straight_serve(cache, asked, ret_addr);
 	since = glk_lock_short(&cache->lock, asked->came);
-	return glk_miss_late(cache, asked, since, -ENOMEM, ret_addr);
+	return glk_miss_late(cache, asked, since, -ENOMEM, NULL, ret_addr);
 }
 
 void glk_cache_guard_held(struct glk_cache *cache, bool every)

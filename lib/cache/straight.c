@@ -2,6 +2,7 @@
 /* The straight miss and the straight free: see straight.h. */
 #include "cache/straight.h"
 
+#include "base/conf.h"
 #include "base/probe.h"
 #include "base/thread.h"
 #include "cache/arena/request.h"
@@ -11,6 +12,10 @@
 
 /* Requests since it was found out how tight memory is, after which that is done anew where it counts. */
 #define WEIGHED 16
+
+/* Slots of a block for which no more than the smallest few extents are looked at: to look at one takes long, and there
+ * are few. */
+#define LARGE 1024
 
 /* Whether so much may be stranded that places are to be chosen by it: see glk_supply_tight(), which says how much that
  * is when it is asked. */
@@ -35,95 +40,66 @@ static inline bool is_odd(const struct glk_cache *cache)
 		cache->conf->pool_managed != GLK_POOL_MANAGED_NO || is_tight(cache);
 }
 
-/* Whether a stream may have a place behind no wait: it used all of it last, or is known to come behind those who did
- * (`foreign`). */
+/* Whether a place is usable as it is. */
+static inline bool is_usable(const struct glk_map *map, struct glk_straight_place *place)
+{
+	uint32_t first = place->first, last = place->last;
+
+	place->plain = glk_slots_plain(map, first, last);
+	return place->plain || glk_bits_all(map->usable, first, last);
+}
+
+/* Whether a stream may have it behind no wait: it used all of it last, or is known to come behind those who did. */
 static inline bool is_ready(struct glk_cache *cache, const struct glk_stream *stream,
-	uint32_t first, uint32_t last, bool *ret_foreign)
+	struct glk_straight_place *place)
 {
 	const struct glk_map *map = &cache->arena.map;
-	struct glk_use behind = {0};
+	struct glk_use before = {0};
+	struct glk_use_walk walk;
+	struct glk_use_run run;
 
-	*ret_foreign = false;
+	place->foreign = false;
 	if (glk_clock_alone(&cache->streams))
 		return true;
-	for (uint32_t slot = first; slot <= last;
-		slot = glk_use_end(map, slot, last) + 1) {
-		const struct glk_use *use = &map->use[glk_use_slot(map, slot)];
+	walk = glk_use_begin(map, place->first, place->last);
+	while (glk_use_next(map, &walk, &run)) {
+		const struct glk_use *use = glk_use_in(map, &run);
 
-		if (!glk_stream_foreign(stream, use) || glk_use_same(use, &behind))
+		if (!glk_stream_foreign(stream, use) || glk_use_same(use, &before))
 			continue;
-		if (glk_clock_waits(&cache->streams, use, stream))
+		place->foreign = true;
+		if (!glk_clock_behind(&cache->streams, use, stream))
 			return false;
-		behind = *use;
-		*ret_foreign = true;
+		before = *use;
 	}
 	return true;
 }
 
-/* What has finished of such a place is forgotten, and what the stream comes behind is its own from now on. */
-static GLK_COLD void take_over(
-	struct glk_cache *cache, struct glk_stream *stream, uint32_t first, uint32_t last)
+/* Whether somebody maps there, or one page would have to be in use at two slots of it. */
+static inline bool is_beset(
+	const struct glk_map *map, const struct glk_straight_place *place)
 {
-	struct glk_map *map = &cache->arena.map;
-
-	for (uint32_t slot = first, end; slot <= last; slot = end + 1) {
-		struct glk_use use = glk_use_at(map, slot);
-
-		end = glk_use_end(map, slot, last);
-		if (!glk_stream_foreign(stream, &use))
-			continue;
-		glk_clock_forget(&cache->streams, &use);
-		if (glk_stream_foreign(stream, &use))
-			glk_clock_order(&cache->streams, &use, stream);
-		glk_use_set(map, slot, end, &use);
-	}
-}
-
-/* A place. */
-struct place {
-	uint64_t offset;
-	uint32_t extent; /* it is cut from */
-	uint32_t first, last;
-	bool foreign; /* streams that this one comes behind used it last */
-	bool plain;   /* see glk_slots_plain() */
-};
-
-/* Looks at a place at which all is usable. */
-static inline enum {
-	READY,
-	WAITS,
-	ODD
-} look_at(struct glk_cache *cache, const struct glk_stream *stream, struct place *place)
-{
-	const struct glk_map *map = &cache->arena.map;
-	uint32_t first = place->first, last = place->last;
-
-	/* of pages that are mapped elsewhere too streams have their uses there */
-	if (glk_is_claimed(map, first, last) ||
-		(!place->plain &&
-			(!glk_clock_alone(&cache->streams) ||
-				!glk_slots_differ(map, first, last))))
-		return ODD;
-	return is_ready(cache, stream, first, last, &place->foreign) ? READY : WAITS;
+	return glk_is_claimed(map, place->first, place->last) ||
+		(!place->plain && !glk_slots_differ(map, place->first, place->last));
 }
 
 /*
- * The place that a search settles with at its first look: both ends of the smallest few extents, as glk_fit_search()
- * has them. What would have to be mapped is passed there, and what has to be waited for where memory is not tight,
- * which is to be known then. -EAGAIN: it is not; -EBUSY: there are places behind a wait alone; -ENOMEM: the search has
- * more to compare.
+ * The place that a search settles with: both ends of the smallest few extents, as glk_fit_search() has them. What would
+ * have to be mapped is passed there, and what has to be waited for where memory is not tight, which is to be known
+ * then; it goes on behind the `tries->looked` extents that were looked at before. -EAGAIN: it is not known; -EBUSY:
+ * there are places behind a wait alone; -ENOMEM: the search has more to compare.
  */
 static inline __attribute__((always_inline)) int find(struct glk_cache *cache,
-	const struct glk_stream *stream, uint64_t size, struct place *place)
+	const struct glk_stream *stream, uint64_t size, struct glk_straight *tries,
+	unsigned most, struct glk_straight_place *place)
 {
 	const struct glk_map *map = &cache->arena.map;
 	bool both = map->ends == GLK_POLICY_ENDS_BOTH;
-	struct glk_tree_walk walk GLK_UNFILLED;
-	int err = -ENOMEM;
 
-	glk_tree_begin(&walk, &map->common, size);
-	for (unsigned i = 0; i < GLK_FIT_FEW; i++) {
-		uint32_t id = glk_tree_next(map, &walk);
+	if (!tries->looked)
+		glk_tree_begin(&tries->walk, &map->common, size);
+	for (; tries->looked < most; tries->looked++) {
+		uint32_t id = glk_tree_next(map, &tries->walk);
 		const struct glk_extent *e = glk_extent_at(map, id);
 		uint64_t high = e->offset + e->size - size;
 
@@ -134,44 +110,149 @@ static inline __attribute__((always_inline)) int find(struct glk_cache *cache,
 		for (;; place->offset = high) {
 			place->first = glk_slot_of(map, place->offset);
 			place->last = glk_slot_of(map, place->offset + size - 1);
-			place->plain = glk_slots_plain(map, place->first, place->last);
-			if (place->plain ||
-				glk_bits_all(map->usable, place->first, place->last)) {
-				switch (look_at(cache, stream, place)) {
-				case READY:
-					return 0;
-				case ODD:
-					return -ENOMEM;
-				case WAITS:
-					if (cache->served - cache->weighed >= WEIGHED)
-						return -EAGAIN;
-					err = -EBUSY;
+			if (is_usable(map, place)) {
+				if (is_ready(cache, stream, place)) {
+					if (!is_beset(map, place))
+						return 0;
+				} else if (cache->served - cache->weighed >= WEIGHED) {
+					return -EAGAIN;
+				} else if (tries->count < GLK_STRAIGHT_BEHIND) {
+					tries->place[tries->count++] = *place;
 					if (map->tight)
-						return err;
+						return -EBUSY;
 				}
 			}
 			if (!both || place->offset == high)
 				break;
 		}
 	}
-	return err;
+	return tries->count ? -EBUSY : -ENOMEM;
 }
 
 /* The same, with how tight memory is found out where that counts. */
 static GLK_COLD int find_weighed(struct glk_cache *cache, const struct glk_stream *stream,
-	uint64_t size, uint64_t rounded, struct place *place)
+	uint64_t size, uint64_t rounded, struct glk_straight *tries, unsigned most,
+	struct glk_straight_place *place)
 {
 	glk_supply_weigh(&cache->arena, size);
-	return find(cache, stream, rounded, place);
+	tries->looked = tries->count = 0;
+	return find(cache, stream, rounded, tries, most, place);
 }
 
 static inline __attribute__((always_inline)) int find_place(struct glk_cache *cache,
 	const struct glk_stream *stream, uint64_t size, uint64_t rounded,
-	struct place *place)
+	struct glk_straight *tries, unsigned most, struct glk_straight_place *place)
 {
-	int err = find(cache, stream, rounded, place);
+	int err = find(cache, stream, rounded, tries, most, place);
 
-	return err == -EAGAIN ? find_weighed(cache, stream, size, rounded, place) : err;
+	return err == -EAGAIN
+		? find_weighed(cache, stream, size, rounded, tries, most, place)
+		: err;
+}
+
+/* No place has as much to be waited for. */
+#define NEVER UINT64_MAX
+
+/* Added where a stream is waited for with all that it was given so far. */
+#define LATE (UINT64_C(1) << 32)
+
+/* What a stream waits for before it has a place, for each slot that lies behind it; NEVER: it may not have it. */
+static uint64_t count_waits(struct glk_cache *cache, const struct glk_stream *stream,
+	const struct glk_straight_place *place)
+{
+	const struct glk_map *map = &cache->arena.map;
+	struct glk_use_walk walk = glk_use_begin(map, place->first, place->last);
+	struct glk_use before = {0};
+	struct glk_use_run run;
+	uint64_t late = 0, sum = 0;
+	unsigned waits = 0;
+
+	while (glk_use_next(map, &walk, &run)) {
+		const struct glk_use *use = glk_use_in(map, &run);
+
+		if (!glk_stream_foreign(stream, use))
+			continue;
+		if (!glk_use_same(use, &before)) {
+			before = *use;
+			waits = glk_clock_waits(&cache->streams, use, stream);
+			/* the crowd is more than can be told apart; and threads had better record their own */
+			if (waits >= GLK_WAITS_NEVER || (waits && glk_use_crowded(use)) ||
+				(waits >= GLK_WAITS_LATE &&
+					!glk_event_here_all(&cache->streams, use)))
+				return NEVER;
+		}
+		late |= waits >= GLK_WAITS_LATE ? LATE : 0;
+		sum += (uint64_t)(waits % GLK_WAITS_LATE) * (run.last - run.first + 1);
+	}
+	return late + sum;
+}
+
+/* In a second try: one of the places that were behind a wait, if it is not any more; then one of larger extents; and at
+ * last the one with the fewest waits, where the library may insert some. 0; -EBUSY, -ENOMEM: none. */
+static GLK_COLD int find_again(struct glk_cache *cache, const struct glk_stream *stream,
+	uint64_t size, uint64_t rounded, struct glk_straight *tries,
+	struct glk_straight_place *place)
+{
+	const struct glk_map *map = &cache->arena.map;
+	bool few = map->packs || rounded >> map->shift > LARGE;
+	unsigned most = few ? GLK_FIT_FEW : GLK_FIT_CANDIDATES;
+	uint64_t least = NEVER;
+	int err = -EBUSY;
+
+	for (unsigned i = 0; i < tries->count; i++) {
+		*place = tries->place[i];
+		if (is_ready(cache, stream, place) && !is_beset(map, place))
+			return 0;
+	}
+	if (!tries->count || !map->tight)
+		err = find_place(cache, stream, size, rounded, tries, most, place);
+	if (err != -EBUSY ||
+		!glk_peek_relaxed(&cache->conf->stream_internal_dependencies))
+		return err;
+	for (unsigned i = 0; i < tries->count; i++) {
+		uint64_t waits;
+
+		if (is_beset(map, &tries->place[i]))
+			continue;
+		waits = count_waits(cache, stream, &tries->place[i]);
+		if (waits >= least)
+			continue;
+		least = waits;
+		*place = tries->place[i];
+	}
+	return least < NEVER ? 0 : -ENOMEM;
+}
+
+/* What has finished of a place is forgotten, and the stream comes behind the rest, which is its own from now on. 0;
+ * -EAGAIN or the driver's error. */
+static GLK_COLD int take_over(struct glk_cache *cache, struct glk_stream *stream,
+	uint32_t first, uint32_t last, struct glk_straight *tries)
+{
+	struct glk_map *map = &cache->arena.map;
+	struct glk_use_walk walk = glk_use_begin(map, first, last);
+	struct glk_use was = {0}, is = {0};
+	struct glk_use_run run;
+	int err = 0;
+
+	while (!err && glk_use_next(map, &walk, &run)) {
+		const struct glk_use *use = glk_use_in(map, &run);
+
+		if (!glk_stream_foreign(stream, use))
+			continue;
+		if (!glk_use_same(use, &was)) {
+			was = is = *use;
+			glk_clock_forget(&cache->streams, &is);
+			if (!glk_clock_behind(&cache->streams, &is, stream)) {
+				tries->called = true;
+				glk_cache_climbed(cache, GLAKE_RUNG_CROSS_STREAM);
+			}
+			if (glk_stream_foreign(stream, &is))
+				err = glk_clock_order(&cache->streams, &is, stream);
+		}
+		if (!err)
+			glk_use_put(map, &run, &is);
+	}
+	return err;
 }
 
 /* Whether a stream is what it was when it was looked up, has a row, and owes no event. */
@@ -199,15 +280,21 @@ static void note_peak(struct glk_cache *cache, uint64_t size)
 	glk_seats_note_peak(cache, cache->sum.live + size);
 }
 
+static inline void begin(struct glk_straight *tries)
+{
+	tries->again = tries->called = false;
+	tries->looked = tries->count = 0;
+}
+
 static inline __attribute__((always_inline)) int take(struct glk_cache *cache,
 	struct glk_seat *seat, uint32_t stream_id, const struct CUstream_st *name,
-	uint64_t size, uint64_t *ret_addr)
+	uint64_t size, struct glk_straight *tries, uint64_t *ret_addr)
 {
 	uint64_t rounded = glk_quick_grains(size) << GLK_GRAIN_SHIFT;
 	struct glk_stream *stream = glk_stream_at(&cache->streams, stream_id);
 	struct glk_row *row = &cache->rows[stream_id];
 	struct glk_map *map = &cache->arena.map;
-	struct place place GLK_UNFILLED;
+	struct glk_straight_place place GLK_UNFILLED;
 	struct glk_extent *e;
 	uint32_t id;
 	int err;
@@ -217,21 +304,26 @@ static inline __attribute__((always_inline)) int take(struct glk_cache *cache,
 		rounded > glk_load_relaxed(&cache->node->budget) ||
 		!is_still(stream, row, name))
 		return -ENOMEM;
-	if (glk_event_is_due(&cache->streams, glk_load_relaxed(&cache->node->held)))
+	stream->mute = false;
+	if (tries->again)
+		err = find_again(cache, stream, size, rounded, tries, &place);
+	else if (glk_event_is_due(&cache->streams, glk_load_relaxed(&cache->node->held)))
 		return -EBUSY;
-	err = find_place(cache, stream, size, rounded, &place);
-	if (!err)
-		err = glk_extent_carve(map, place.extent, place.offset, rounded, &id);
+	else
+		err = find_place(
+			cache, stream, size, rounded, tries, GLK_FIT_FEW, &place);
+	if (err)
+		return err;
+	if (place.foreign && take_over(cache, stream, place.first, place.last, tries))
+		return -ENOMEM;
+	err = glk_extent_carve(map, place.extent, place.offset, rounded, &id);
 	if (err)
 		return err;
 	e = glk_extent_at(map, id);
-	if (place.foreign)
-		take_over(cache, stream, place.first, place.last);
 	if (place.plain)
 		glk_slots_enter_plain(map, place.first, place.last);
 	else
 		glk_slots_enter(map, place.first, place.last);
-	stream->mute = false;
 	glk_quick_born(row, rounded);
 	glk_store_relaxed(&e->slack, (uint32_t)(rounded - size));
 	glk_store_relaxed(&e->stream, (uint16_t)stream->id);
@@ -246,23 +338,28 @@ static inline __attribute__((always_inline)) int take(struct glk_cache *cache,
 	return 0;
 }
 
-int glk_straight_take(
-	struct glk_cache *cache, const struct glk_asked *asked, uint64_t *ret_addr)
+int glk_straight_again(struct glk_cache *cache, const struct glk_asked *asked,
+	struct glk_straight *tries, uint64_t *ret_addr)
 {
-	return take(cache, asked->seat, asked->id, asked->stream, asked->size, ret_addr);
+	tries->again = true;
+	return take(cache, asked->seat, asked->id, asked->stream, asked->size, tries,
+		ret_addr);
 }
 
 int glk_straight_serve(
 	struct glk_cache *cache, const struct glk_asked *asked, uint64_t *ret_addr)
 {
 	struct glk_times *times = &cache->times[GLK_TIMED_REQUEST];
+	struct glk_straight tries GLK_UNFILLED;
 	int64_t since;
 	int err;
 
+	begin(&tries);
 	since = glk_lock_short(&cache->lock, glk_times_due(times) ? asked->came : 0);
-	err = glk_straight_take(cache, asked, ret_addr);
+	err = take(cache, asked->seat, asked->id, asked->stream, asked->size, &tries,
+		ret_addr);
 	if (err)
-		return glk_miss_late(cache, asked, since, err, ret_addr);
+		return glk_miss_late(cache, asked, since, err, &tries, ret_addr);
 	glk_unlock_short(&cache->lock, since, times);
 	GLK_PROBE3(miss, cache->device, asked->size, *ret_addr);
 	return 0;
@@ -271,7 +368,7 @@ int glk_straight_serve(
 /* A request that is not straight after all, likewise. */
 static GLK_COLD int miss_late(struct glk_cache *cache, struct glk_seat *seat,
 	const struct glk_row *row, struct CUstream_st *stream, uint64_t size,
-	int64_t since, int err, void **ret_ptr)
+	int64_t since, int err, struct glk_straight *tries, void **ret_ptr)
 {
 	const struct glk_asked asked = {.size = size,
 		.handle = stream,
@@ -280,7 +377,7 @@ static GLK_COLD int miss_late(struct glk_cache *cache, struct glk_seat *seat,
 		.id = (uint32_t)(row - cache->rows)};
 	uint64_t addr;
 
-	err = glk_miss_late(cache, &asked, since, err, &addr);
+	err = glk_miss_late(cache, &asked, since, err, tries, &addr);
 	if (!err)
 		*ret_ptr = (void *)(uintptr_t)addr;
 	return err;
@@ -304,6 +401,7 @@ int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stre
 	const struct glk_thread_seat *place = glk_hit_place(cache);
 	struct glk_times *times = &cache->times[GLK_TIMED_REQUEST];
 	struct CUstream_st *name = glk_stream_name(stream);
+	struct glk_straight tries GLK_UNFILLED;
 	struct glk_seat *seat = place->seat;
 	struct glk_row *row;
 	int64_t since = 0;
@@ -327,10 +425,12 @@ int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stre
 	/* by its name, not by what the row says by now: another thread may just send all requests past the bins */
 	if (name && !glk_stream_is_plain(&cache->streams, id, stream))
 		return glk_miss_plain(cache, size, stream, ret_ptr);
+	begin(&tries);
 	since = glk_lock_short(&cache->lock, since);
-	err = take(cache, seat, id, name, size, &addr);
+	err = take(cache, seat, id, name, size, &tries, &addr);
 	if (err)
-		return miss_late(cache, seat, row, stream, size, since, err, ret_ptr);
+		return miss_late(
+			cache, seat, row, stream, size, since, err, &tries, ret_ptr);
 	glk_unlock_short(&cache->lock, since, times);
 	GLK_PROBE3(miss, cache->device, size, addr);
 	*ret_ptr = (void *)(uintptr_t)addr;

@@ -3,11 +3,14 @@
 #define GLK_CACHE_STRAIGHT_H
 
 /*
- * The straight miss: a large block whose place is mapped and its stream's own is found, carved, entered and
- * booked, and the free of one that nothing was done with gives it back. A bounded number of steps under the lock,
- * no driver call, no wait. It is what a miss does while nothing is out of the ordinary on the GPU; all else is
- * for the plan (arena/serve.c) and the long free (block.c). With one stream the place is the one that they would
- * find, with several the first that needs no wait.
+ * The straight miss: a large block whose place is mapped is found, carved, entered and booked, and the free of one
+ * that nothing was done with gives it back. A bounded number of steps under the lock. It is what a miss does while
+ * nothing is out of the ordinary on the GPU; all else is for the plan (arena/serve.c) and the long free (block.c). With
+ * one stream the place is the one that they would find.
+ *
+ * Of several streams each first looks for a place that it used itself, or that it is known to come behind: that calls
+ * no driver and waits for nobody. Where there is none among the smallest, a second try goes on from there, after the
+ * streams have told what they have finished, and settles in the end for a place behind a wait.
  */
 #include "cache/cache.h"
 #include "cache/sampled.h"
@@ -30,26 +33,47 @@ struct glk_asked {
 		behind; /* bytes that guard wants behind it; 0: it is not guarded, if it is not sampled */
 };
 
-/* A plain request, see glk_straight_take(), from the lock to its end. */
+/* A plain request, see glk_straight_again(), from the lock to its end. */
 int glk_straight_serve(
 	struct glk_cache *cache, const struct glk_asked *asked, uint64_t *ret_addr);
+
+/* A place, for straight.c alone. */
+struct glk_straight_place {
+	uint64_t offset;
+	uint32_t extent; /* it is cut from */
+	uint32_t first, last;
+	bool foreign; /* other streams used it last */
+	bool plain;   /* see glk_slots_plain() */
+};
+
+/* Places that are kept for a second try: of the smallest extents those that a stream has behind a wait alone. */
+#define GLK_STRAIGHT_BEHIND 4
+
+/* A request, from its first try to its second. */
+struct glk_straight {
+	bool again;	 /* it may call the driver, for a stream that it comes behind */
+	bool called;	 /* and did */
+	unsigned looked; /* at extents, from the smallest on */
+	unsigned count;	 /* of places below */
+	struct glk_tree_walk walk;
+	struct glk_straight_place place[GLK_STRAIGHT_BEHIND];
+};
 
 /*
  * miss.c: what is not straight. A block from a bin where two threads may meet, or the one beside it; a plain request
  * from its beginning; and one that could not be served as things were, with `err`, under the lock, whose turn was
- * short so far. That is given back.
+ * short so far; `tries`: -EBUSY, and it is to be tried again. The lock is given back.
  */
 bool glk_miss_popped(struct glk_cache *cache, struct glk_seat *seat, struct glk_row *row,
 	uint64_t size, uint64_t *ret_addr);
 int glk_miss_plain(struct glk_cache *cache, uint64_t size, struct CUstream_st *stream,
 	void **ret_ptr);
 int glk_miss_late(struct glk_cache *cache, const struct glk_asked *asked, int64_t since,
-	int err, uint64_t *ret_addr) GLK_COLD;
+	int err, struct glk_straight *tries, uint64_t *ret_addr) GLK_COLD;
 
-/* A block for a plain request by a thread of a seat, on a stream that captures nothing, under the lock of the GPU, whose
- * turn stays short: see base/lock.h. 0; or, with nothing done, -EBUSY: what streams have to tell may make it one;
- * -ENOMEM: it is for the plan. */
-int glk_straight_take(
-	struct glk_cache *cache, const struct glk_asked *asked, uint64_t *ret_addr);
+/* A block for a plain request by a thread of a seat, on a stream that captures nothing, under the lock of the GPU, which
+ * was tried once, by which its turn was short. 0; or, with nothing done, -EBUSY, -ENOMEM: it is for the plan. */
+int glk_straight_again(struct glk_cache *cache, const struct glk_asked *asked,
+	struct glk_straight *tries, uint64_t *ret_addr);
 
 #endif

@@ -281,6 +281,16 @@ static unsigned bit_waits(struct glk_streams *streams, unsigned bit,
 	return s ? one_wait(streams, s, use->tick) : 1;
 }
 
+bool glk_clock_behind(struct glk_streams *streams, const struct glk_use *use,
+	const struct glk_stream *stream)
+{
+	for (uint64_t left = use->streams; left; left &= left - 1) {
+		if (needs_wait(streams, stream, (unsigned)__builtin_ctzll(left), use))
+			return false;
+	}
+	return true;
+}
+
 unsigned glk_clock_waits(struct glk_streams *streams, const struct glk_use *use,
 	const struct glk_stream *stream)
 {

@@ -406,6 +406,10 @@ void glk_clock_forget(struct glk_streams *streams, struct glk_use *use);
  * the use. */
 #define GLK_WAITS_LATE (UINT32_C(1) << 16)
 
+/* Whether `stream` comes behind all of it, as far as is known: then it needs no stream wait before it may reuse the
+ * memory. */
+bool glk_clock_behind(struct glk_streams *streams, const struct glk_use *use,
+	const struct glk_stream *stream);
 /* Stream waits needed before `stream` may reuse the memory: 0 if it is ordered already. */
 unsigned glk_clock_waits(struct glk_streams *streams, const struct glk_use *use,
 	const struct glk_stream *stream);

@@ -5,7 +5,7 @@
  */
 #include "cache/straight.h"
 #include "seed.h"
-#include "unit/cache/rig.h"
+#include "stepped.h"
 
 #define MOST	300
 #define STREAMS 4
@@ -62,7 +62,7 @@ static void allocate(unsigned at)
 }
 
 /* On its own stream, or now and then on another one. */
-static void give(unsigned i, unsigned at)
+static void drop(unsigned i, unsigned at)
 {
 	rig_free(&straight, block[i].addr[0], stream[0][at]);
 	rig_free(&crooked, block[i].addr[1], stream[1][at]);
@@ -85,7 +85,7 @@ static void step(unsigned streams)
 		return;
 	i = (unsigned)seed_below(&seed, live);
 	at = streams > 1 && !seed_below(&seed, 10) ? at : block[i].stream;
-	give(i, at);
+	drop(i, at);
 }
 
 static void same_places(unsigned streams, const char *target)
@@ -111,13 +111,107 @@ static void same_places(unsigned streams, const char *target)
 	is_int(called, 0, "none of them called the driver");
 	calls = rig_calls(&straight, GLAKE_CALL_MAP);
 	while (live)
-		give(live - 1, block[live - 1].stream);
+		drop(live - 1, block[live - 1].stream);
 	glk_soft_run_all(straight.drv);
 	glk_soft_run_all(crooked.drv);
 	is_int((int64_t)(rig_calls(&straight, GLAKE_CALL_MAP) - calls), 0,
 		"a free calls nobody");
 	rig_close(&straight, 0);
 	rig_close(&crooked, 0);
+}
+
+/* Requests for a size on a stream, each of which is freed, that took a short turn. */
+static unsigned shorts_of(size_t size, struct CUstream_st *a, unsigned count)
+{
+	const struct glk_times *times = &straight.cache.times[GLK_TIMED_REQUEST];
+	unsigned found = 0;
+
+	while (count--) {
+		uint32_t passed = glk_load_relaxed(&times->passed);
+		uint64_t addr = rig_alloc(&straight, size, a);
+
+		found += glk_load_relaxed(&times->passed) != passed;
+		rig_free(&straight, addr, a);
+	}
+	return found;
+}
+
+/* Pages that are mapped at two places serve several streams straight; what one did with them at the one place another
+ * one waits for at the other. */
+static void stitched(void)
+{
+	uint64_t part[5], whole, waits;
+	struct CUstream_st *a, *b;
+
+	rig_open(&straight, STEPPED);
+	a = rig_stream(&straight);
+	b = rig_stream(&straight);
+	rig_alloc(&straight, 8 * MIB, b);
+	for (int i = 0; i < 5; i++)
+		part[i] = rig_alloc(&straight, 8 * MIB, a);
+	rig_free(&straight, part[1], a);
+	rig_free(&straight, part[3], a);
+	glk_store_relaxed(&straight.cache.node->budget, 48 * MIB);
+	whole = rig_alloc(&straight, 16 * MIB, a);
+	is_int((int64_t)rig_figures(&straight).stitches, 1, "a block is stitched");
+	rig_free(&straight, whole, a);
+	shorts = shorts_of(16 * MIB, a, 20);
+	ok(shorts >= 18, "then it is had straight, %u times of 20", shorts);
+	is_int((int64_t)rig_figures(&straight).stitches, 1, "at its place");
+	ok(give(&straight, 8 * MIB, b) == part[1], "another stream has one page of it");
+	rig_free(&straight, part[1], b);
+	waits = waits_of(&straight);
+	ok(give(&straight, 16 * MIB, a) == whole, "and the first one both again");
+	is_int((int64_t)(waits_of(&straight) - waits), 1, "behind the work of the other");
+	ok(rig_is_sound(&straight), "the books agree");
+	rig_close(&straight, 5);
+}
+
+/* Two streams that are known, each with memory of its own in use, and a block that the first one freed; its work there is
+ * under way, or there was none. */
+static uint64_t freed_on(struct CUstream_st **a, struct CUstream_st **b, bool works,
+	const char *const *settings)
+{
+	uint64_t addr;
+
+	rig_open(&straight, settings);
+	*a = rig_stream(&straight);
+	*b = rig_stream(&straight);
+	rig_alloc(&straight, 3 * MIB, *a);
+	rig_alloc(&straight, 3 * MIB, *b);
+	addr = rig_alloc(&straight, 8 * MIB, *a);
+	if (works)
+		rig_work(&straight, addr, 8 * MIB, *a);
+	rig_free(&straight, addr, *a);
+	return addr;
+}
+
+/* What another stream has freed is had behind a wait; but nobody waits for what has come to an end. */
+static void hands_over(void)
+{
+	struct CUstream_st *a, *b;
+	uint64_t addr = freed_on(&a, &b, true, STEPPED);
+
+	ok(give(&straight, 8 * MIB, b) == addr, "a block goes from stream to stream");
+	is_int((int64_t)waits_of(&straight), 1, "behind a wait");
+	is_int((int64_t)rig_figures(&straight).rungs[GLAKE_RUNG_CROSS_STREAM], 1,
+		"which is counted");
+	is_int((int64_t)rig_calls(&straight, GLAKE_CALL_EVENT_RECORD), 1, "for an event");
+	rig_close(&straight, 3);
+
+	addr = freed_on(&a, &b, false, NULL);
+	ok(rig_alloc(&straight, 8 * MIB, b) == addr, "from one that has finished");
+	is_int((int64_t)rig_calls(&straight, GLAKE_CALL_EVENT_RECORD), 1, "it is asked");
+	is_int((int64_t)waits_of(&straight), 0, "and not waited for");
+	rig_close(&straight, 3);
+
+	addr = freed_on(&a, &b, true,
+		(const char *const[]){RIG_DONE, "soft.streams=stepped", NULL});
+	ok(rig_alloc(&straight, 8 * MIB, b) != addr,
+		"where no waits may be inserted it stays");
+	is_int((int64_t)waits_of(&straight), 0, "nor is there one");
+	ok(rig_is_sound(&straight), "the books agree");
+	rig_close(&straight, 3);
 }
 
 /* Memory is not tight, whatever is stranded, while a fifth of it is free or idle: also where it is free alone. */
@@ -223,6 +317,8 @@ int main(void)
 	tap_plan_later();
 	not_tight();
 	keeps();
+	stitched();
+	hands_over();
 	seed = seed_thread(seed_start(), 1);
 	same_places(1, "policy.target=auto");
 	same_places(1, "policy.target=1.005");
