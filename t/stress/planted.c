@@ -39,15 +39,6 @@ static const char *const names[MISTAKES] = {
 
 static enum mistake planted;
 
-uint64_t __real_glk_clock_tick(struct glk_streams *streams, struct glk_stream *stream);
-uint64_t __wrap_glk_clock_tick(struct glk_streams *streams, struct glk_stream *stream);
-uint64_t __wrap_glk_clock_tick(struct glk_streams *streams, struct glk_stream *stream)
-{
-	uint64_t tick = __real_glk_clock_tick(streams, stream);
-
-	return tick - (planted == TICK_TOO_EARLY);
-}
-
 void __real_glk_arena_merge(
 	struct glk_arena *arena, uint32_t extent, const struct glk_use *use);
 void __wrap_glk_arena_merge(
@@ -57,6 +48,7 @@ void __wrap_glk_arena_merge(
 {
 	struct glk_use forgot = *use;
 
+	forgot.tick -= planted == TICK_TOO_EARLY;
 	if (planted == SECOND_STREAM_FORGOTTEN)
 		forgot.streams &= -forgot.streams;
 	__real_glk_arena_merge(arena, extent, &forgot);
