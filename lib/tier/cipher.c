@@ -141,8 +141,8 @@ static int make_landing(
 	for (int i = 0; i < 2 && !err; i++)
 		err = event[i] ? 0 : drv->ops->event_new(drv, store->device, &event[i]);
 	return err ? err
-		   : glk_piece_make(drv, store->device, store->node, false,
-			     &glk_piece_way, 2 * GLK_CIPHER_HALF, ret_base);
+		   : glk_piece_make(drv, store->device, store->node, false, true,
+			     2 * GLK_CIPHER_HALF, ret_base);
 }
 
 static int have_landing(struct glk_store *store)

@@ -24,7 +24,6 @@ void glk_hostpool_init(struct glk_hostpool *pool, struct glk_drv *drv,
 {
 	pool->drv = drv;
 	pool->conf = conf;
-	pool->way = &glk_piece_way;
 	pool->device = device;
 	pool->gpus = gpus;
 	pool->node = node;

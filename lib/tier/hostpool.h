@@ -31,7 +31,6 @@
 #include <pthread.h>
 
 struct glk_conf;
-struct glk_piece_way;
 struct glake_host_block;
 struct glake_stats;
 
@@ -68,7 +67,7 @@ struct glk_hostpool_gpu;
 struct glk_hostpool {
 	struct glk_drv *drv;
 	const struct glk_conf *conf;
-	const struct glk_piece_way *way; /* in which pieces are made */
+	bool untouched; /* of a test: pieces are locked as they come */
 	int device;
 	int gpus;      /* whose streams may use blocks */
 	int node;      /* NUMA node near the GPU; -1: not known */

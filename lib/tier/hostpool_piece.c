@@ -117,7 +117,7 @@ static int make(struct glk_hostpool *pool, uint64_t size)
 
 	glk_lock_pause(&pool->lock);
 	err = glk_piece_make(pool->drv, pool->device, pool->node, pool->conf->host_bind,
-		pool->way, size, &base);
+		!pool->untouched, size, &base);
 	glk_lock_resume(&pool->lock);
 	if (err)
 		return err;

@@ -13,13 +13,8 @@
 
 #define HUGE ((uintptr_t)2 << 20)
 
-/* On 16 processors 64 GiB were touched in 3.0 s by 7 threads and then locked in 2.9; touched while they
- * were locked, one call took 10.8 s for both, and one without threads 14.3 (t/gpu/hostpool). */
-const struct glk_piece_way glk_piece_way = {
-	.touching = GLK_TOUCH_FIRST, .threads = GLK_TOUCH_THREADS, .huge = true};
-
 /* It begins with a huge page. NULL, with errno. */
-static char *map_piece(size_t size, bool huge)
+static char *map_piece(size_t size)
 {
 	char *base = mmap(NULL, size + HUGE, PROT_READ | PROT_WRITE,
 		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -32,7 +27,7 @@ static char *map_piece(size_t size, bool huge)
 		munmap(base, lead);
 	munmap(base + lead + size, HUGE - lead);
 	base += lead;
-	madvise(base, size, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+	madvise(base, size, MADV_HUGEPAGE);
 	madvise(base, size, MADV_DONTFORK);
 	return base;
 }
@@ -46,7 +41,7 @@ static int refuse_map(void)
 static int map_all(char **base, uint32_t *count, const int *node)
 {
 	for (uint32_t i = 0; i < *count; i++) {
-		base[i] = map_piece(GLK_STORE_PIECE, glk_piece_way.huge);
+		base[i] = map_piece(GLK_STORE_PIECE);
 		if (!base[i]) {
 			*count = i;
 			break;
@@ -65,7 +60,7 @@ static int lock_all(
 	struct glk_touch touch;
 	int err = 0;
 
-	glk_touch_begin(&touch, base, count, GLK_STORE_PIECE, glk_piece_way.threads);
+	glk_touch_begin(&touch, base, count, GLK_STORE_PIECE, GLK_TOUCH_THREADS);
 	for (*ret_made = 0; *ret_made < count; ++*ret_made) {
 		err = glk_touch_wait(&touch, *ret_made);
 		if (!err)
@@ -111,12 +106,11 @@ int glk_piece_node(struct glk_drv *drv, char *base, int node)
 	return lies;
 }
 
-static int map_on(int node, bool bound, const struct glk_piece_way *way, size_t size,
-	char **ret_base)
+static int map_on(int node, bool bound, size_t size, char **ret_base)
 {
 	int err = 0;
 
-	*ret_base = map_piece(size, way->huge);
+	*ret_base = map_piece(size);
 	if (!*ret_base)
 		return refuse_map();
 	if (bound)
@@ -128,45 +122,24 @@ static int map_on(int node, bool bound, const struct glk_piece_way *way, size_t 
 	return err;
 }
 
-static int touch_and_lock(struct glk_drv *drv, int device,
-	const struct glk_piece_way *way, char *base, size_t size)
+/* On 16 processors 64 GiB were touched in 3.0 s by 7 threads and then locked in 2.9; touched while they
+ * were locked, one call took 10.8 s for both, and one without threads 14.3 (t/gpu/hostpool). */
+static int touch(char *base, size_t size)
 {
 	struct glk_touch touch;
-	int err = 0;
+	int err;
 
-	glk_touch_begin(&touch, &base, 1, size, way->threads);
-	if (way->touching == GLK_TOUCH_FIRST)
-		err = glk_touch_wait(&touch, 0);
-	if (!err)
-		err = drv->ops->host_lock(drv, device, base, size);
-	/* what is locked is there */
+	glk_touch_begin(&touch, &base, 1, size, GLK_TOUCH_THREADS);
+	err = glk_touch_wait(&touch, 0);
 	glk_touch_end(&touch);
 	return err;
 }
 
-static int make(struct glk_drv *drv, int device, int node, bool bound,
-	const struct glk_piece_way *way, size_t size, char **ret_base)
-{
-	char *base;
-	int err;
-
-	err = map_on(node, bound, way, size, &base);
-	if (err)
-		return err;
-	err = way->touching == GLK_TOUCH_NOT
-		? drv->ops->host_lock(drv, device, base, size)
-		: touch_and_lock(drv, device, way, base, size);
-	if (err)
-		munmap(base, size);
-	else
-		*ret_base = base;
-	return err;
-}
-
-int glk_piece_make(struct glk_drv *drv, int device, int node, bool bound,
-	const struct glk_piece_way *way, size_t size, char **ret_base)
+int glk_piece_make(struct glk_drv *drv, int device, int node, bool bound, bool touches,
+	size_t size, char **ret_base)
 {
 	uint32_t one = 1;
+	char *base;
 	int err;
 
 	if (bound && node < 0)
@@ -175,7 +148,17 @@ int glk_piece_make(struct glk_drv *drv, int device, int node, bool bound,
 	err = glk_spare_take(bound ? node : -1, size, &one);
 	if (err)
 		return err;
-	err = make(drv, device, node, bound, way, size, ret_base);
+	err = map_on(node, bound, size, &base);
+	if (err)
+		goto taken;
+	err = touches ? touch(base, size) : 0;
+	if (!err)
+		err = drv->ops->host_lock(drv, device, base, size);
+	if (err)
+		munmap(base, size);
+	else
+		*ret_base = base;
+taken:
 	glk_spare_taken(size);
 	return err;
 }

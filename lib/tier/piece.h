@@ -8,26 +8,10 @@
  * memory, and the driver locks 15 to 23 GB/s of what was touched, so threads touch ahead of the one that
  * locks (touch.h): never the part that is being locked, which makes the driver wait.
  *
- * What the machine has left is taken in turn (spare.h), and pieces are made by several threads at once.
+ * What the machine has left is taken in turn, and pieces are made by several threads at once.
  * In a forked child they are not there.
  */
 #include "tier/tier.h"
-
-enum glk_touching {
-	GLK_TOUCH_FIRST,  /* by threads, and then it is locked */
-	GLK_TOUCH_BESIDE, /* by threads while it is locked */
-	GLK_TOUCH_NOT,	  /* by the driver, as it comes */
-};
-
-/* How fresh memory is made ready. */
-struct glk_piece_way {
-	enum glk_touching touching; /* what one call locks */
-	unsigned threads;	    /* that touch, at most, beside the one that locks */
-	bool huge;		    /* huge pages are asked for */
-};
-
-/* The way of the library; t/gpu/hostpool compares it with others. */
-extern const struct glk_piece_way glk_piece_way;
 
 /* Of the store, made at a time: a GiB. */
 #define GLK_PIECES 16
@@ -43,10 +27,10 @@ int glk_piece_node(struct glk_drv *drv, char *base, int node);
  * Makes one of any size, in whole OS pages, locked by one call, since a copy may not reach from what one
  * call locked into what another one did. `bound`: of the node or not at all. Returns as
  * glk_pieces_make(), and where it is bound -ENOMEM (NOMEM_HOST: the node has not as much), -EOPNOTSUPP or
- * -EPERM (it cannot be chosen).
+ * -EPERM (it cannot be chosen). Without `touches` the driver touches it, as it comes.
  */
-int glk_piece_make(struct glk_drv *drv, int device, int node, bool bound,
-	const struct glk_piece_way *way, size_t size, char **ret_base);
+int glk_piece_make(struct glk_drv *drv, int device, int node, bool bound, bool touches,
+	size_t size, char **ret_base);
 /* For the GPU that it was made for. Whether it is gone: what the driver keeps locked stays where it is. */
 bool glk_piece_end(struct glk_drv *drv, int device, char *base, size_t size);
 

@@ -36,8 +36,8 @@ static int make_landing(const struct glk_store *store, struct glk_drv_event *ret
 	for (int i = 0; i < 2 && !err; i++)
 		err = drv->ops->event_new(drv, store->device, &ret_event[i]);
 	if (!err)
-		err = glk_piece_make(drv, store->device, store->node, false,
-			&glk_piece_way, GLK_PACK_LAND, ret_base);
+		err = glk_piece_make(drv, store->device, store->node, false, true,
+			GLK_PACK_LAND, ret_base);
 	if (err)
 		free_events(drv, ret_event);
 	return err;

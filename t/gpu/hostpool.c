@@ -3,7 +3,7 @@
  * Pinned memory of the host: copies from and to it, blocks that are freed while a copy reads them, and
  * how long it takes to have much of it, beside other ways to have 8 or 16 GiB in the same run: touched by
  * more and fewer threads before one call locks it, with and without huge pages, by page faults in one
- * mapping and in several, while it is locked, by the driver as it comes, the driver's own; and in sixteen
+ * mapping and in several, by the driver as it comes, the driver's own; and in sixteen
  * parts, which are locked and unlocked in turn and by four threads. What the driver says to a copy over the
  * border of two parts is told too. What there is no time for is left out: it ends within a minute.
  *
@@ -193,14 +193,12 @@ static void touched_first(const char *what, size_t size, unsigned threads, bool 
 	gone(ptr, size);
 }
 
-static void by_way(const char *what, size_t size, enum glk_touching touching)
+static void as_it_comes(const char *what, size_t size)
 {
-	struct glk_piece_way way = glk_piece_way;
 	double begin = now_s();
 	char *base = NULL;
 
-	way.touching = touching;
-	must(glk_piece_make(drv, 0, -1, false, &way, size, &base), "a piece");
+	must(glk_piece_make(drv, 0, -1, false, false, size, &base), "a piece");
 	tell(what, size, 0, now_s() - begin);
 	if (!glk_piece_end(drv, 0, base, size))
 		tap_bail("an unlock");
@@ -364,7 +362,7 @@ enum kind {
 	FAULTED,
 	APART,
 	PARTS, /* locked by so many threads */
-	WAY,
+	UNTOUCHED,
 	DRIVER,
 };
 
@@ -381,8 +379,7 @@ static const struct {
 	{"in 16 parts, each locked when it is touched", PARTS, 1, 16},
 	{"in 16 parts, touched, locked by 4 threads", PARTS, LOCKERS, 16},
 	{"cuMemHostAlloc", DRIVER, 0, 8},
-	{"touched while it is locked", WAY, GLK_TOUCH_BESIDE, 8},
-	{"locked as it comes", WAY, GLK_TOUCH_NOT, 8},
+	{"locked as it comes", UNTOUCHED, 0, 8},
 	{"by 16 threads without huge pages, locked", SMALL, 15, 8},
 };
 
@@ -404,8 +401,8 @@ static void one_way(unsigned i, size_t most, double pool)
 	case PARTS:
 		in_parts(ways[i].what, size, ways[i].number);
 		break;
-	case WAY:
-		by_way(ways[i].what, size, (enum glk_touching)ways[i].number);
+	case UNTOUCHED:
+		as_it_comes(ways[i].what, size);
 		break;
 	case DRIVER:
 		s = by_driver(ways[i].what, size);

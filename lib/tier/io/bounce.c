@@ -70,8 +70,8 @@ static int ring_ready(struct glk_bounce *bounce, int gpu, struct glk_bounce_ring
 			err = bounce->drv->ops->event_new(
 				bounce->drv, gpu, &ring->slot[i].event);
 	if (!err && !ring->base)
-		err = glk_piece_make(bounce->drv, gpu, node, false, &glk_piece_way,
-			GLK_BOUNCE_SIZE, &ring->base);
+		err = glk_piece_make(bounce->drv, gpu, node, false, true, GLK_BOUNCE_SIZE,
+			&ring->base);
 	return err;
 }
 

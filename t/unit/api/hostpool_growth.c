@@ -22,7 +22,6 @@
 #define BLOCKS 4096
 #define JOBS   20
 
-static const struct glk_piece_way untouched = {.touching = GLK_TOUCH_NOT};
 static struct glake *ctx;
 static struct glk_hostpool *pool;
 static uint64_t seed;
@@ -52,7 +51,7 @@ static void begin(void)
 	if (glake_open(&options, &ctx) || glk_context_get(ctx, &context))
 		tap_bail("no context");
 	pool = &context->caches[0].hostpool;
-	pool->way = &untouched;
+	pool->untouched = true;
 	memset(&now, 0, sizeof(now));
 }
 

@@ -67,22 +67,19 @@ static bool touches(void)
 	return yes;
 }
 
-static char *make(const struct glk_piece_way *way)
+static char *make(bool touches)
 {
 	char *base = NULL;
 
-	is_int(glk_piece_make(&drv, 0, -1, false, way, SIZE, &base), 0, "made");
+	is_int(glk_piece_make(&drv, 0, -1, false, touches, SIZE, &base), 0, "made");
 	is_int((int64_t)seen.size, SIZE, "  and locked by one call");
 	return base;
 }
 
 static void ways(void)
 {
-	struct glk_piece_way way = glk_piece_way;
-	char *base;
+	char *base = make(true);
 
-	way.touching = GLK_TOUCH_FIRST;
-	base = make(&way);
 	if (touches())
 		is_int((int64_t)seen.there, SIZE, "  when all of it was touched");
 	else
@@ -90,11 +87,7 @@ static void ways(void)
 	is_int((uintptr_t)base % (2 * MIB), 0, "  at a huge page");
 	base[SIZE - 1] = 1;
 	ok(glk_piece_end(&drv, 0, base, SIZE) && seen.unlocked == 1, "and is no more");
-	way.touching = GLK_TOUCH_BESIDE;
-	base = make(&way);
-	glk_piece_end(&drv, 0, base, SIZE);
-	way = (struct glk_piece_way){.touching = GLK_TOUCH_NOT};
-	base = make(&way);
+	base = make(false);
 	is_int((int64_t)seen.there, 0, "  as it comes");
 	glk_piece_end(&drv, 0, base, SIZE);
 }
@@ -114,9 +107,8 @@ static int64_t addresses(void)
 /* The second one begins where the first leaves no huge page, so there is something before it too. */
 static void no_more_addresses(void)
 {
-	static const struct glk_piece_way way = {.touching = GLK_TOUCH_NOT};
 	int64_t before = addresses();
-	char *one = make(&way), *two = make(&way);
+	char *one = make(false), *two = make(false);
 
 	is_int(addresses() - before, 2 * (int64_t)SIZE,
 		"they have their addresses alone");
@@ -130,10 +122,10 @@ static void refusals(void)
 	char *base = NULL;
 
 	seen.err = -EIO;
-	is_int(glk_piece_make(&drv, 0, -1, false, &glk_piece_way, SIZE, &base), -EIO,
+	is_int(glk_piece_make(&drv, 0, -1, false, true, SIZE, &base), -EIO,
 		"what the driver says");
-	is_int(glk_piece_make(&drv, 0, -1, true, &glk_piece_way, SIZE, &base),
-		-EOPNOTSUPP, "bound to a node that is not known");
+	is_int(glk_piece_make(&drv, 0, -1, true, true, SIZE, &base), -EOPNOTSUPP,
+		"bound to a node that is not known");
 	ok(!base, "nothing is there");
 	seen.err = 0;
 }
@@ -142,7 +134,7 @@ static void *make_one(void *arg)
 {
 	char *base = NULL;
 
-	if (glk_piece_make(&drv, 0, -1, false, &glk_piece_way, 2 * MIB, &base))
+	if (glk_piece_make(&drv, 0, -1, false, true, 2 * MIB, &base))
 		return arg;
 	glk_piece_end(&drv, 0, base, 2 * MIB);
 	return NULL;
