@@ -69,7 +69,7 @@ static int prepare(struct coming *c)
 		err = glk_pack_loosen(&c->arena->gpu->mover, p.word & GLK_KEPT_RUN);
 		if (err)
 			return err;
-		c->spare[!before] = glk_store_spare(&c->arena->gpu->mover.store);
+		c->spare[!before] = glk_slab_get(&c->arena->gpu->mover.store.runs);
 		if (!c->spare[!before])
 			return -ENOMEM;
 	}
@@ -106,7 +106,7 @@ static int copy_back(struct coming *c, const struct glk_piece *p, struct glk_str
 	if (!run || !bytes)
 		return 0;
 	glk_part_span(map, c->e, p->s, &at);
-	return glk_move_some_back(&cache->mover, run, addr - at, bytes, addr, &c->use);
+	return glk_move_back(&cache->mover, run, addr - at, bytes, addr, &c->use);
 }
 
 /* All contents of the stretch, and the stream behind them. */

@@ -4,11 +4,9 @@
 
 #include "base/error.h"
 #include "tier/pack.h"
-#include "tier/piece.h"
 
 #include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 
 /* Chunks for each thread, at least: to start one takes as long as a tenth of that. */
 #define EACH 4
@@ -131,45 +129,6 @@ static uint64_t gather(
 
 /* ---- The landing ---- */
 
-/* Without the lock. */
-static int make_landing(
-	struct glk_store *store, struct glk_drv_event *event[2], char **ret_base)
-{
-	struct glk_drv *drv = store->drv;
-	int err = 0;
-
-	for (int i = 0; i < 2 && !err; i++)
-		err = event[i] ? 0 : drv->ops->event_new(drv, store->device, &event[i]);
-	return err ? err
-		   : glk_piece_make(drv, store->device, store->node, false, true,
-			     2 * GLK_CIPHER_HALF, ret_base);
-}
-
-static int have_landing(struct glk_store *store)
-{
-	struct glk_cipher *c = store->cipher;
-	char *base = NULL;
-	int err;
-
-	if (c->base)
-		return 0;
-	if (glk_node_claim(store->host, 2 * GLK_CIPHER_HALF))
-		return glk_store_refuse(store->host);
-	glk_lock_pause(store->lock);
-	err = make_landing(store, c->event, &base);
-	glk_lock_resume(store->lock);
-	if (err) {
-		glk_node_unclaim(store->host, 2 * GLK_CIPHER_HALF);
-		return err;
-	}
-	/* a process that ends in the middle of a copy leaves nothing of it either */
-	madvise(base, 2 * GLK_CIPHER_HALF, MADV_DONTDUMP);
-	glk_node_note_peak(store->host);
-	store->packs += 2 * GLK_CIPHER_HALF;
-	c->base = base;
-	return 0;
-}
-
 void glk_cipher_hold(struct glk_mover *mover)
 {
 	struct glk_cipher *c = mover->store.cipher;
@@ -196,40 +155,20 @@ void glk_cipher_let_go(struct glk_mover *mover)
 struct flight {
 	struct glk_mover *mover;
 	struct glk_channel *channel;
+	struct glk_landing *landing;
 	struct batch half[2];
-	bool busy[2];	  /* its copies may be under way */
 	uint32_t most[2]; /* chunks that were in it */
 };
 
-/* What is on its way there, or from there, is over. */
-static int await(struct flight *f, unsigned half)
-{
-	struct glk_store *store = &f->mover->store;
-	struct glk_drv *drv = store->drv;
-	int err =
-		f->busy[half] ? drv->ops->event_sync(drv, store->cipher->event[half]) : 0;
-
-	f->busy[half] = err != 0;
-	return err;
-}
-
-/* Where no event can tell of the copy it is waited for. */
 static int queue(
 	struct flight *f, unsigned half, uint64_t to, uint64_t from, uint64_t bytes)
 {
 	struct glk_store *store = &f->mover->store;
-	struct glk_drv *drv = store->drv;
-	int err;
+	int err =
+		glk_channel_copy(f->channel, store->drv, store->device, to, from, bytes);
+	int failed = glk_landing_mark(store, f->landing, half, f->channel->main);
 
-	f->busy[half] = true;
-	err = glk_channel_copy(f->channel, drv, store->device, to, from, bytes);
-	if (drv->ops->event_record(drv, store->cipher->event[half], f->channel->main)) {
-		int failed = drv->ops->device_sync(drv, store->device);
-
-		f->busy[half] = failed != 0;
-		err = err ? err : failed;
-	}
-	return err;
+	return err ? err : failed;
 }
 
 /* A half goes to the host, while the one before it is encrypted. */
@@ -237,8 +176,8 @@ static int go(struct flight *f, unsigned half, char *land, uint64_t addr, uint64
 {
 	int err = queue(f, half, (uintptr_t)land, addr, bytes);
 
-	if (!err && f->busy[!half])
-		err = await(f, !half);
+	if (!err)
+		err = glk_landing_await(&f->mover->store, f->landing, !half);
 	if (!err && f->half[!half].count)
 		err = treat_all(&f->half[!half]);
 	f->half[!half].count = 0;
@@ -273,25 +212,27 @@ static void clear(struct flight *f, char *base)
 
 static int copy(struct glk_mover *mover, struct glk_left *left, bool out)
 {
-	struct flight f = {.mover = mover,
-		.channel = out ? &mover->out_channel : &mover->back_channel};
 	struct glk_store *store = &mover->store;
+	struct glk_landing *landing = &store->cipher->landing;
+	struct flight f = {.mover = mover,
+		.channel = out ? &mover->out_channel : &mover->back_channel,
+		.landing = landing};
 	struct glk_lock *lock = store->lock;
-	int err = have_landing(store), failed;
+	int err = glk_landing_have(store, landing, 2 * GLK_CIPHER_HALF), failed;
 	unsigned half = 0;
 	char *base;
 
 	if (err)
 		return err;
-	base = store->cipher->base;
+	base = landing->base;
 	f.half[0].way = f.half[1].way = out ? OUT : BACK;
 	for (; !err; half = !half) {
 		uint64_t in = left->skip % GLK_STORE_CHUNK, addr = left->addr, bytes;
 		char *land = base + half * GLK_CIPHER_HALF;
 
-		if (f.busy[half]) {
+		if (landing->busy[half]) {
 			glk_lock_pause(lock);
-			err = await(&f, half);
+			err = glk_landing_await(store, landing, half);
 			glk_lock_resume(lock);
 		}
 		bytes = err ? 0 : gather(store, left, land, &f.half[half]);
@@ -305,7 +246,7 @@ static int copy(struct glk_mover *mover, struct glk_left *left, bool out)
 	}
 	glk_lock_pause(lock);
 	for (int i = 0; i < 2; i++) {
-		failed = await(&f, half);
+		failed = glk_landing_await(store, landing, half);
 		err = err ? err : failed;
 		if (!err && out && f.half[half].count)
 			err = treat_all(&f.half[half]);
@@ -404,15 +345,10 @@ bool glk_cipher_read(const struct glk_store *store, const struct glk_store_run *
 
 #define TAGS ((size_t)GLK_STORE_PIECES * GLK_STORE_CHUNKS)
 
-int glk_cipher_able(void)
-{
-	return glk_sodium_init();
-}
-
 int glk_cipher_start(struct glk_mover *mover)
 {
 	struct glk_cipher *c;
-	int err = glk_sodium_init();
+	int err = glk_cipher_able();
 
 	if (err || mover->store.cipher)
 		return err;
@@ -438,14 +374,7 @@ void glk_cipher_fini(struct glk_mover *mover)
 
 	if (!c)
 		return;
-	for (int i = 0; i < 2; i++) {
-		if (c->event[i])
-			store->drv->ops->event_free(store->drv, c->event[i]);
-	}
-	if (c->base) {
-		glk_piece_end(store->drv, store->device, c->base, 2 * GLK_CIPHER_HALF);
-		glk_node_unclaim(store->host, 2 * GLK_CIPHER_HALF);
-	}
+	glk_landing_end(store, &c->landing);
 	pthread_cond_destroy(&c->free);
 	store->cipher = NULL;
 	glk_region_free(c->tags, TAGS * sizeof(*c->tags));

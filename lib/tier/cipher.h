@@ -24,8 +24,7 @@
 
 struct glk_cipher {
 	struct glk_sodium_tag *tags; /* of all chunks there may be */
-	char *base;		     /* of the landing; NULL: not yet */
-	struct glk_drv_event *event[2];
+	struct glk_landing landing;
 	bool taken;
 	pthread_cond_t free;
 };

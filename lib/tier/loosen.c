@@ -227,10 +227,10 @@ static int wait_until(struct glk_mover *mover, uint32_t stream, uint64_t tick)
 /* Nobody reads any more what lay there before, and no copy that was for others is still to write there. */
 static int settle(struct glk_mover *mover, uint32_t run)
 {
-	uint64_t written = glk_store_written(&mover->store, run);
-	int err = wait_until(mover, mover->back, glk_store_read(&mover->store, run));
+	struct glk_store_ticks until = glk_store_ticks(&mover->store, run);
+	int err = wait_until(mover, mover->back, until.read);
 
-	return err ? err : wait_until(mover, mover->out, written);
+	return err ? err : wait_until(mover, mover->out, until.written);
 }
 
 /* The caller knows a content by its first run, which takes what the other one has. */
@@ -265,7 +265,7 @@ int glk_pack_loosen(struct glk_mover *mover, uint32_t run)
 	}
 	if (!is_packed(store, run))
 		return 0;
-	err = glk_store_take_host(store, glk_store_at(store, run)->bytes, &other);
+	err = glk_store_take(store, glk_store_at(store, run)->bytes, false, &other);
 	if (err)
 		return err;
 	err = settle(mover, other);

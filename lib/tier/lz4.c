@@ -6,6 +6,7 @@
 #include "base/late.h"
 #include "base/lock.h"
 #include "base/thread.h"
+#include "tier/tier.h"
 
 #include <errno.h>
 #include <string.h>
@@ -37,7 +38,7 @@ static struct functions {
 
 static struct glk_lock loading = GLK_LOCK_INIT(GLK_RANK_TOUCH);
 
-int glk_lz4_init(void)
+int glk_pack_able(void)
 {
 #define NAME(name) #name,
 	static const char *const names[] = {FUNCTIONS(NAME)};
@@ -72,7 +73,7 @@ static bool grow(const char *from, size_t packed, char *to, size_t bytes)
 	return lz4.LZ4_decompress_safe(from, to, (int)packed, (int)bytes) == (int)bytes;
 }
 #else
-int glk_lz4_init(void)
+int glk_pack_able(void)
 {
 	return glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
 		"tier.compress: this library was built without lz4.h");

@@ -15,9 +15,6 @@
 
 #define GLK_LZ4_CHUNK ((size_t)256 << 10)
 
-/* 0; -EOPNOTSUPP with a record: it is not there, or this library was built without it. */
-int glk_lz4_init(void);
-
 /* At most so many bytes into `room` bytes at `to`, which begin with the sizes of the chunks. How many there are;
  * 0: they do not fit, or `stop` says that nobody wants them any more. */
 size_t glk_lz4_pack(const char *from, size_t bytes, char *to, size_t room,

@@ -363,14 +363,16 @@ static int send(struct glk_mover *mover, uint64_t addr, uint64_t bytes, bool lin
 	struct glk_stream *back = enter(mover, mover->back);
 	struct glk_stream *entry =
 		links ? enter(mover, glk_mover_entry(mover, true, bytes)) : out;
+	struct glk_store_ticks until;
 	struct glk_use read, written;
 	int err;
 
 	err = order(mover, use, entry);
-	read = glk_stream_use(back, glk_store_read(&mover->store, run));
+	until = glk_store_ticks(&mover->store, run);
+	read = glk_stream_use(back, until.read);
 	if (!err && read.tick)
 		err = order(mover, &read, entry);
-	written = glk_stream_use(out, glk_store_written(&mover->store, run));
+	written = glk_stream_use(out, until.written);
 	if (!err && written.tick && entry != out)
 		err = order(mover, &written, entry);
 	if (err) {
@@ -398,13 +400,13 @@ int glk_move_out(struct glk_mover *mover, uint64_t addr, uint64_t bytes,
 	uint32_t run;
 	int err, failed;
 
-	err = glk_store_take(store, bytes, &run);
+	err = glk_store_take(store, bytes, true, &run);
 	if (err)
 		return err;
 	failed = err = send(mover, addr, bytes, true, use, run, &afar);
 	/* a lender that is lost, or out of reach by now, has failed nobody: there is the host */
 	if (failed && afar) {
-		err = glk_store_take_host(store, bytes, &run);
+		err = glk_store_take(store, bytes, false, &run);
 		/* without room there it is not known who has failed, and the next content would be tried again */
 		if (err)
 			glk_lend_leave(store->host);
@@ -450,7 +452,7 @@ static int move_run_home(struct glk_mover *mover, uint32_t run)
 	struct glk_use use = {0};
 	uint32_t other;
 	bool afar;
-	int err = glk_store_take_host(store, bytes, &other);
+	int err = glk_store_take(store, bytes, false, &other);
 
 	if (!err)
 		err = send(mover, addr, bytes, false, &use, other, &afar);
@@ -479,15 +481,8 @@ int glk_move_home(struct glk_mover *mover, uint32_t run)
 	return err;
 }
 
-int glk_move_back(
-	struct glk_mover *mover, uint32_t run, uint64_t addr, struct glk_use *ret_use)
-{
-	return glk_move_some_back(
-		mover, run, 0, glk_store_at(&mover->store, run)->bytes, addr, ret_use);
-}
-
-int glk_move_some_back(struct glk_mover *mover, uint32_t run, uint64_t from,
-	uint64_t bytes, uint64_t addr, struct glk_use *ret_use)
+int glk_move_back(struct glk_mover *mover, uint32_t run, uint64_t from, uint64_t bytes,
+	uint64_t addr, struct glk_use *ret_use)
 {
 	struct glk_stream *out = enter(mover, mover->out);
 	struct glk_stream *back = enter(mover, mover->back);

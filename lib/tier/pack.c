@@ -9,6 +9,7 @@
 #include "tier/lz4.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -289,9 +290,11 @@ static void *run(void *arg)
 			pack->rests = false;
 		} else if (left) {
 			glk_lock_wait_for(lock, &pack->wake, left);
-		} else if (!pack->base) {
+		} else if (!pack->landing.base) {
 			/* without it nothing that is packed could come back */
-			if (glk_unpack_ready(pack) && pack->first)
+			if (glk_landing_have(
+				    &pack->mover->store, &pack->landing, GLK_PACK_LAND) &&
+				pack->first)
 				glk_pack_leave(pack, pack->first);
 		} else {
 			glk_pack_leave(pack, content);
@@ -310,11 +313,6 @@ static int refuse(int err)
 		"no thread to compress contents of the host");
 }
 
-int glk_pack_able(void)
-{
-	return glk_lz4_init();
-}
-
 void glk_pack_figures(
 	const struct glk_mover *mover, uint64_t *ret_bytes, uint64_t *ret_held)
 {
@@ -326,7 +324,7 @@ void glk_pack_figures(
 
 int glk_pack_start(struct glk_mover *mover, int64_t rest)
 {
-	int err = glk_lz4_init();
+	int err = glk_pack_able();
 	struct glk_pack *pack = err ? NULL : glk_region_new(sizeof(*pack));
 
 	if (!pack)
@@ -378,7 +376,7 @@ void glk_pack_fini(struct glk_mover *mover)
 		glk_node_unclaim(mover->store.host, r->packed->bytes);
 		glk_region_free(r->packed, r->packed->bytes);
 	}
-	glk_unpack_fini(pack);
+	glk_landing_end(&mover->store, &pack->landing);
 	if (pack->scratch)
 		glk_region_free(pack->scratch, GLK_PACK_UNIT);
 	if (pack->plain)
@@ -387,4 +385,46 @@ void glk_pack_fini(struct glk_mover *mover)
 	pthread_cond_destroy(&pack->landed);
 	mover->store.pack = NULL;
 	glk_region_free(pack, sizeof(*pack));
+}
+
+/* ---- Threads that have units back, for as long as that takes ---- */
+
+struct crew {
+	void (*fn)(void *arg);
+	void *arg;
+};
+
+static void *run_crew(void *arg)
+{
+	const struct crew *crew = arg;
+
+	crew->fn(crew->arg);
+	return NULL;
+}
+
+/* Threads beside the caller's: one for each unit more and each processor more. */
+static uint32_t threads_for(uint32_t units)
+{
+	uint32_t most = units < GLK_PACK_THREADS ? units : GLK_PACK_THREADS, have;
+	cpu_set_t cpus;
+
+	most -= most > 0;
+	if (sched_getaffinity(0, sizeof(cpus), &cpus))
+		return most;
+	have = (uint32_t)CPU_COUNT(&cpus) - 1;
+	return most < have ? most : have;
+}
+
+void glk_pack_together(uint32_t units, void (*fn)(void *arg), void *arg)
+{
+	uint32_t wanted = threads_for(units), threads = 0;
+	struct crew crew = {.fn = fn, .arg = arg};
+	pthread_t thread[GLK_PACK_THREADS];
+
+	while (threads < wanted &&
+		!glk_thread_start(&thread[threads], "glake-compress", run_crew, &crew))
+		threads++;
+	fn(arg);
+	while (threads)
+		pthread_join(thread[--threads], NULL);
 }

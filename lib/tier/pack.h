@@ -52,10 +52,7 @@ struct glk_pack {
 	char *plain; /* the same and the unit itself, for those that are encrypted; NULL: there was none */
 	struct glk_packed *spent;
 	uint64_t bytes, held; /* of units that are packed, and of their memory */
-	/* The landing; NULL: not yet. */
-	char *base;
-	struct glk_drv_event *event[2];
-	bool busy[2]; /* an event tells of its copies */
+	struct glk_landing landing;
 	unsigned half;
 	bool taken;
 };
@@ -73,17 +70,14 @@ bool glk_pack_open(const struct glk_packed *packed, char *to, size_t bytes, char
 /* What was packed is nobody's any more. */
 void glk_pack_spend(struct glk_pack *pack, struct glk_store_run *run);
 
-/* together.c. Without the lock: a function that takes units of so many until none is left is run here and in
+/* Without the lock: a function that takes units of so many until none is left is run here and in
  * threads of the library, as many as have one each and as there are processors. */
 #define GLK_PACK_THREADS 16
 void glk_pack_together(uint32_t units, void (*fn)(void *arg), void *arg);
 
 /* unpack.c. An error of units, -EIO (CORRUPT) or -ENOMEM, with a record; 0 for none. */
 int glk_unpack_why(int err);
-/* Under the lock, which is given up: the landing is there. 0, or -ENOMEM, or the driver's error. */
-int glk_unpack_ready(struct glk_pack *pack);
-void glk_unpack_fini(struct glk_pack *pack);
-/* It goes, if nothing needs it: no copy is under way. Likewise. */
+/* Under the lock, which is given up: the landing goes, if nothing needs it and no copy is under way. */
 void glk_unpack_trim(struct glk_pack *pack);
 /* Units from one on, up to half a landing, are copied to an address; the first behind them, and their bytes.
  * 0; -EIO (CORRUPT: they are not what they were); the driver's error. */

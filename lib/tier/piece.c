@@ -38,6 +38,14 @@ static int refuse_map(void)
 		"no addresses for memory of the host");
 }
 
+int glk_store_refuse(const struct glk_node *host)
+{
+	return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
+		"%s of the host are held for the GPU, of the %s that tier.host allows",
+		glk_say_bytes(glk_load_relaxed(&host->held)).text,
+		glk_say_bytes(glk_load_relaxed(&host->budget)).text);
+}
+
 static int map_all(char **base, uint32_t *count, const int *node)
 {
 	for (uint32_t i = 0; i < *count; i++) {

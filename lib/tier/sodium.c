@@ -7,6 +7,7 @@
 #include "base/lock.h"
 #include "base/slab.h"
 #include "base/thread.h"
+#include "tier/tier.h"
 
 #include <errno.h>
 #include <string.h>
@@ -103,7 +104,7 @@ static int make_key(void)
 	return 0;
 }
 
-int glk_sodium_init(void)
+int glk_cipher_able(void)
 {
 #define NAME(name) #name,
 	static const char *const names[] = {FUNCTIONS(NAME)};
@@ -181,7 +182,7 @@ bool glk_sodium_decrypt(
 		key->plain);
 }
 #else
-int glk_sodium_init(void)
+int glk_cipher_able(void)
 {
 	return glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
 		"security.level=3: this library was built without sodium.h");

@@ -24,10 +24,6 @@ struct glk_sodium_tag {
 	unsigned char mac[16];
 };
 
-/* 0; -EOPNOTSUPP with a record: it is not there, or this library was built without it; -ENOMEM (class LIMIT): the page
- * of the key cannot be locked. */
-int glk_sodium_init(void);
-
 /* As many bytes, at the same place or elsewhere, bound to a number of the caller's. Any thread. */
 void glk_sodium_encrypt(char *to, const char *from, size_t bytes, uint64_t bound,
 	struct glk_sodium_tag *ret_tag);

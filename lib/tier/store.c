@@ -64,14 +64,6 @@ static void unclaim(struct glk_store *store, uint32_t pieces)
 	}
 }
 
-int glk_store_refuse(const struct glk_node *host)
-{
-	return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
-		"%s of the host are held for the GPU, of the %s that tier.host allows",
-		glk_say_bytes(glk_load_relaxed(&host->held)).text,
-		glk_say_bytes(glk_load_relaxed(&host->budget)).text);
-}
-
 /* ---- Nodes of the host ---- */
 
 #define ANY GLK_STORE_NEARS
@@ -322,8 +314,7 @@ static int take_near(
 	return err;
 }
 
-/* `lent`: of another GPU first, until that has no more. */
-static int take(struct glk_store *store, uint64_t bytes, bool lent, uint32_t *ret_run)
+int glk_store_take(struct glk_store *store, uint64_t bytes, bool lent, uint32_t *ret_run)
 {
 	uint64_t left = (bytes + GLK_STORE_CHUNK - 1) / GLK_STORE_CHUNK;
 	unsigned nears = bytes < store->least && store->nears ? 1 : store->nears;
@@ -360,16 +351,6 @@ static int take(struct glk_store *store, uint64_t bytes, bool lent, uint32_t *re
 	return 0;
 }
 
-int glk_store_take(struct glk_store *store, uint64_t bytes, uint32_t *ret_run)
-{
-	return take(store, bytes, true, ret_run);
-}
-
-int glk_store_take_host(struct glk_store *store, uint64_t bytes, uint32_t *ret_run)
-{
-	return take(store, bytes, false, ret_run);
-}
-
 void glk_store_leave(
 	struct glk_store *store, const struct glk_store_run *r, uint64_t read)
 {
@@ -401,28 +382,126 @@ void glk_store_put(struct glk_store *store, uint32_t run, uint64_t read)
 	}
 }
 
-uint64_t glk_store_read(const struct glk_store *store, uint32_t run)
+struct glk_store_ticks glk_store_ticks(const struct glk_store *store, uint32_t run)
 {
-	uint64_t read = 0;
+	struct glk_store_ticks until = {0};
 
 	for (; run; run = glk_store_at(store, run)->next) {
-		uint64_t of = store->piece[glk_store_at(store, run)->piece].read;
+		const struct glk_store_piece *p =
+			&store->piece[glk_store_at(store, run)->piece];
 
-		read = read < of ? of : read;
+		until.read = until.read < p->read ? p->read : until.read;
+		until.written = until.written < p->written ? p->written : until.written;
 	}
-	return read;
+	return until;
 }
 
-uint64_t glk_store_written(const struct glk_store *store, uint32_t run)
+/*
+ * ---- Contents that come back in part ----
+ *
+ * What has come makes room by whole chunks, and what is left is one content or two. Where it ends inside a chunk, the
+ * chunk stays. A step for each run of the content.
+ */
+
+/* The chunks of a content that stay: those below `before`, and those from `behind` on. */
+struct cut {
+	uint64_t before, behind;
+	uint32_t spare;
+	struct glk_store_rest rest;
+	uint32_t *end; /* the link that ends what lies before */
+};
+
+static uint64_t within(uint64_t chunk, uint64_t at, uint64_t chunks)
 {
-	uint64_t written = 0;
+	uint64_t in = chunk > at ? chunk - at : 0;
 
-	for (; run; run = glk_store_at(store, run)->next) {
-		uint64_t of = store->piece[glk_store_at(store, run)->piece].written;
+	return in < chunks ? in : chunks;
+}
 
-		written = written < of ? of : written;
+/* A run that begins at a chunk of the content. What lies behind it follows where it is the first of
+ * that. */
+static void cut_run(struct glk_store *store, uint32_t id, uint64_t at, struct cut *c)
+{
+	struct glk_store_run *r = glk_store_at(store, id);
+	uint32_t low = (uint32_t)within(c->before, at, r->chunks);
+	uint32_t high = (uint32_t)within(c->behind, at, r->chunks);
+	uint32_t next = r->next, tail = id;
+
+	if (high > low)
+		glk_store_mark(store, &store->piece[r->piece], r->first + low, high - low,
+			false);
+	if (low) {
+		*c->end = id;
+		c->end = &r->next;
+		*c->end = 0;
 	}
-	return written;
+	if (high < r->chunks) {
+		if (low) {
+			tail = c->spare;
+			c->spare = 0;
+		}
+		glk_store_make(store, tail,
+			(struct glk_store_run){.next = next,
+				.piece = r->piece,
+				.first = (uint16_t)(r->first + high),
+				.chunks = (uint16_t)(r->chunks - high)});
+		c->rest.behind = tail;
+	} else if (!low) {
+		glk_slab_put(&store->runs, id);
+	}
+	if (low)
+		r->chunks = (uint16_t)low;
+}
+
+/* A part of what was a content is one; none where there is no run. */
+static void begin(struct glk_store *store, uint32_t run, const struct glk_store_run *was,
+	uint64_t bytes, uint32_t skip)
+{
+	struct glk_store_run *head = glk_store_at(store, run);
+
+	if (!run)
+		return;
+	head->bytes = bytes;
+	head->written = was->written;
+	head->skip = skip;
+	head->loose = true;
+	head->hashed = false;
+	glk_poke_relaxed(&head->afar, glk_store_afar(store, run));
+}
+
+struct glk_store_rest glk_store_cut(struct glk_store *store, uint32_t run, uint64_t from,
+	uint64_t to, uint64_t read, uint32_t spare)
+{
+	struct glk_store_run was = *glk_store_at(store, run);
+	struct cut c = {.spare = spare};
+	uint64_t at = 0;
+
+	c.end = &c.rest.before;
+	c.before = from ? (was.skip + from + GLK_STORE_CHUNK - 1) / GLK_STORE_CHUNK : 0;
+	c.behind = to < was.bytes ? (was.skip + to) / GLK_STORE_CHUNK : UINT64_MAX;
+	for (uint32_t next; run && !c.rest.behind; run = next) {
+		struct glk_store_piece *p =
+			&store->piece[glk_store_at(store, run)->piece];
+		uint64_t chunks = glk_store_at(store, run)->chunks;
+
+		/* of a chunk that stays as well, in which what went had its end */
+		p->read = p->read < read ? read : p->read;
+		/* what nobody read may still be on its way there */
+		p->written = p->written < was.written ? was.written : p->written;
+		next = glk_store_at(store, run)->next;
+		/* what lies behind, and in no run of what lies before, keeps its links */
+		if (at >= c.behind)
+			c.rest.behind = run;
+		else
+			cut_run(store, run, at, &c);
+		at += chunks;
+	}
+	begin(store, c.rest.before, &was, from, was.skip);
+	begin(store, c.rest.behind, &was, was.bytes - to,
+		(uint32_t)((was.skip + to) % GLK_STORE_CHUNK));
+	if (c.spare)
+		glk_slab_put(&store->runs, c.spare);
+	return c.rest;
 }
 
 uint64_t glk_store_trim(

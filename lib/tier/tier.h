@@ -70,6 +70,17 @@ struct glk_store_near {
 
 #define GLK_STORE_NEARS 8
 
+/*
+ * landing.c. Locked memory of the host through which contents pass that lie in the store as something else: two halves,
+ * so that one is on the link while the other is made ready.
+ */
+struct glk_landing {
+	char *base; /* NULL: not yet */
+	uint64_t bytes;
+	struct glk_drv_event *event[2]; /* behind the copies of each half */
+	bool busy[2];			/* which may be under way */
+};
+
 struct glk_store {
 	struct glk_drv *drv;
 	struct glk_lock *lock;
@@ -114,8 +125,7 @@ struct glk_store_run {
 	uint32_t owner;
 	uint64_t written, bytes;
 	uint64_t hash; /* verify.c */
-	uint32_t
-		skip; /* bytes of the first chunk that are none of it any more: split.c */
+	uint32_t skip; /* bytes of the first chunk that are none of it any more */
 	bool hashed;
 	/* pack.h: its bytes, and where they lie if they were packed; then it has no chunks. */
 	uint32_t size;
@@ -138,35 +148,42 @@ int glk_store_init(struct glk_store *store, struct glk_drv *drv, struct glk_lock
 /* 0 or the driver's error about memory that was lent. */
 int glk_store_fini(struct glk_store *store);
 /* Room for a content; more memory of the host is locked where there is not enough. 0, or -ENOMEM (class
- * LIMIT: its budget; NOMEM_HOST) with nothing taken. The second one takes none of another GPU, which the
- * first one tries before the host. */
-int glk_store_take(struct glk_store *store, uint64_t bytes, uint32_t *ret_run);
-int glk_store_take_host(struct glk_store *store, uint64_t bytes, uint32_t *ret_run);
+ * LIMIT: its budget; NOMEM_HOST) with nothing taken. If `lent`, of another GPU before the host, as long as that has
+ * some. */
+int glk_store_take(struct glk_store *store, uint64_t bytes, bool lent, uint32_t *ret_run);
 /* Room on the host for contents to come, of so many bytes beside what is in use. 0, or as glk_store_take()
  * with what could be had kept. */
 int glk_store_ready(struct glk_store *store, uint64_t bytes);
-/* -ENOMEM (class LIMIT), with the record of a claim that the host has no room for. */
+/* piece.c. -ENOMEM (class LIMIT), with the record of a claim that the host has no room for. */
 int glk_store_refuse(const struct glk_node *host);
 /* Waits until nobody makes any. */
 void glk_store_settle(struct glk_store *store);
+/* Under the lock, which is given up: there is one, of so many bytes. 0; -ENOMEM; the driver's error. */
+int glk_landing_have(
+	struct glk_store *store, struct glk_landing *landing, uint64_t bytes);
+/* It goes, if there is one. Without the lock, as the two below. */
+void glk_landing_end(struct glk_store *store, struct glk_landing *landing);
+/* The copies of a half are over. */
+int glk_landing_await(
+	const struct glk_store *store, struct glk_landing *landing, unsigned half);
+/* Copies of it were queued on a stream, which is waited for where no event can tell of them. */
+int glk_landing_mark(const struct glk_store *store, struct glk_landing *landing,
+	unsigned half, struct CUstream_st *stream);
 /* A link that contents of so many bytes and more may go over has a node near it: first that of the GPU itself. */
 void glk_store_near(struct glk_store *store, int node, uint64_t stripe, uint64_t least);
 /* Gives it back. Reads of it that were queued until the tick `read` may be under way; 0: none. */
 void glk_store_put(struct glk_store *store, uint32_t run, uint64_t read);
 /*
- * split.c: the bytes of a content from one place to another are had, by reads that were queued until a
+ * The bytes of a content from one place to another are had, by reads that were queued until a
  * tick, and go; what lies before is a content of its own, and so is what lies behind, 0 for none.
  * Chunks that both have a part of are the ones before: the bytes that go are a chunk and more, or reach
- * to an end. `spare` is a run that glk_store_spare() gave, which may be needed. None of them has a
- * hash.
+ * to an end. `spare` is a run of the slab, which may be needed. None of them has a hash.
  */
 struct glk_store_rest {
 	uint32_t before, behind;
 };
 struct glk_store_rest glk_store_cut(struct glk_store *store, uint32_t run, uint64_t from,
 	uint64_t to, uint64_t read, uint32_t spare);
-/* 0: there is none. */
-uint32_t glk_store_spare(struct glk_store *store);
 /* store.c: chunks of a piece are in use, or are no more. */
 void glk_store_mark(struct glk_store *store, struct glk_store_piece *p, uint32_t first,
 	uint32_t chunks, bool used);
@@ -177,8 +194,10 @@ void glk_store_leave(
 	struct glk_store *store, const struct glk_store_run *r, uint64_t read);
 /* The tick until which others may read what a content is about to overwrite; 0: nobody does. And until which
  * copies of others may write there, on the stream that writes. */
-uint64_t glk_store_read(const struct glk_store *store, uint32_t run);
-uint64_t glk_store_written(const struct glk_store *store, uint32_t run);
+struct glk_store_ticks {
+	uint64_t read, written;
+};
+struct glk_store_ticks glk_store_ticks(const struct glk_store *store, uint32_t run);
 /* Gives pieces that nobody uses back to the system, until there are no more bytes than `keep`, while `rests`
  * says that no copy is under way. The lock is given up for each. The bytes. */
 typedef bool (*glk_store_rests_fn)(void *arg);
@@ -233,9 +252,10 @@ struct glk_left {
 	uint64_t addr, bytes, skip;
 };
 
-/* cipher.c. Whether contents can be encrypted at all: 0, -EOPNOTSUPP or -ENOMEM (LIMIT) with a record. */
+/* sodium.c. Whether contents can be encrypted at all: 0, or with a record -EOPNOTSUPP (libsodium is not there, or this
+ * library was built without it) or -ENOMEM (LIMIT: the page of the key cannot be locked). */
 int glk_cipher_able(void);
-/* A mover encrypts what goes to the host from now on; one that does already does. Without the lock, by one thread at a
+/* cipher.c. A mover encrypts what goes to the host from now on; one that does already does. Without the lock, by one thread at a
  * time. 0, -ENOMEM, or as glk_cipher_able(). */
 int glk_cipher_start(struct glk_mover *mover);
 /* Contents that are read where they lie: between the first and the last no other comes or goes, and each is plain from
@@ -247,9 +267,9 @@ int glk_cipher_cover(struct glk_mover *mover, uint32_t run);
 void glk_cipher_let_go(struct glk_mover *mover);
 /* Whether all of a content is what it was; *ret_any: any of it is encrypted. 0; -EIO (class CORRUPT). */
 int glk_cipher_check(struct glk_mover *mover, uint32_t run, bool *ret_any);
-/* pack.c. Whether contents can be packed at all: 0, or -EOPNOTSUPP with a record. */
+/* lz4.c. Whether contents can be packed at all: 0, or -EOPNOTSUPP with a record. */
 int glk_pack_able(void);
-/* A mover has its contents packed from now on, when they have rested so many ns. Without the lock. 0, -ENOMEM, or
+/* pack.c. A mover has its contents packed from now on, when they have rested so many ns. Without the lock. 0, -ENOMEM, or
  * as glk_pack_able(). */
 int glk_pack_start(struct glk_mover *mover, int64_t rest);
 /* Ends the thread, behind what it does. Without the lock; takes a mover that has none. */
@@ -300,12 +320,10 @@ int glk_verify_check(struct glk_mover *mover, uint32_t run);
 /* An event tells of the copies to the host so far, where one can be had; where there are many already, of one
  * part of them in so many. */
 void glk_mover_mark(struct glk_mover *mover);
-/* Copies them back, or some from a place in the content on, to memory that the stream `back` may write
+/* Copies some back, from a place in the content on, to memory that the stream `back` may write
  * to; *ret_use is that of the copy. The content stays in the store. 0 or the driver's error. */
-int glk_move_back(
-	struct glk_mover *mover, uint32_t run, uint64_t addr, struct glk_use *ret_use);
-int glk_move_some_back(struct glk_mover *mover, uint32_t run, uint64_t from,
-	uint64_t bytes, uint64_t addr, struct glk_use *ret_use);
+int glk_move_back(struct glk_mover *mover, uint32_t run, uint64_t from, uint64_t bytes,
+	uint64_t addr, struct glk_use *ret_use);
 /*
  * A content that is not packed (glk_pack_loosen) is read where it lies, by work that is queued on a stream of the caller
  * between the two: it is there behind the copies that wrote it, and what is written there later, and contents that come

@@ -4,106 +4,29 @@
 
 #include "base/error.h"
 #include "tier/lz4.h"
-#include "tier/piece.h"
 
 #include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 
 static struct glk_store *store_of(const struct glk_pack *pack)
 {
 	return &pack->mover->store;
 }
 
-/* ---- The landing ---- */
-
-static void free_events(struct glk_drv *drv, struct glk_drv_event *event[2])
-{
-	for (int i = 0; i < 2; i++) {
-		if (event[i])
-			drv->ops->event_free(drv, event[i]);
-		event[i] = NULL;
-	}
-}
-
-/* Without the lock. */
-static int make_landing(const struct glk_store *store, struct glk_drv_event *ret_event[2],
-	char **ret_base)
-{
-	struct glk_drv *drv = store->drv;
-	int err = 0;
-
-	for (int i = 0; i < 2 && !err; i++)
-		err = drv->ops->event_new(drv, store->device, &ret_event[i]);
-	if (!err)
-		err = glk_piece_make(drv, store->device, store->node, false, true,
-			GLK_PACK_LAND, ret_base);
-	if (err)
-		free_events(drv, ret_event);
-	return err;
-}
-
-int glk_unpack_ready(struct glk_pack *pack)
-{
-	struct glk_store *store = store_of(pack);
-	struct glk_drv_event *event[2] = {NULL, NULL};
-	char *base = NULL;
-	int err;
-
-	if (pack->base)
-		return 0;
-	if (glk_node_claim(store->host, GLK_PACK_LAND))
-		return glk_store_refuse(store->host);
-	glk_lock_pause(store->lock);
-	err = make_landing(store, event, &base);
-	glk_lock_resume(store->lock);
-	if (err) {
-		glk_node_unclaim(store->host, GLK_PACK_LAND);
-		return err;
-	}
-	/* what was encrypted is plain in it for a moment */
-	madvise(base, GLK_PACK_LAND, MADV_DONTDUMP);
-	glk_node_note_peak(store->host);
-	store->packs += GLK_PACK_LAND;
-	pack->event[0] = event[0];
-	pack->event[1] = event[1];
-	pack->base = base;
-	return 0;
-}
-
-void glk_unpack_fini(struct glk_pack *pack)
-{
-	struct glk_store *store = store_of(pack);
-
-	if (!pack->base)
-		return;
-	free_events(store->drv, pack->event);
-	glk_piece_end(store->drv, store->device, pack->base, GLK_PACK_LAND);
-	glk_node_unclaim(store->host, GLK_PACK_LAND);
-	pack->base = NULL;
-}
-
 void glk_unpack_trim(struct glk_pack *pack)
 {
-	struct glk_drv_event *event[2] = {pack->event[0], pack->event[1]};
+	struct glk_landing gone = pack->landing;
 	struct glk_store *store = store_of(pack);
-	char *base = pack->base;
 
-	if (!base || pack->bytes || pack->unit || pack->taken)
+	if (!gone.base || pack->bytes || pack->unit || pack->taken)
 		return;
 	/* another one may be made while this one goes */
-	pack->base = NULL;
-	pack->event[0] = pack->event[1] = NULL;
-	pack->busy[0] = pack->busy[1] = false;
+	pack->landing = (struct glk_landing){0};
 	glk_lock_pause(store->lock);
-	free_events(store->drv, event);
-	glk_piece_end(store->drv, store->device, base, GLK_PACK_LAND);
+	glk_landing_end(store, &gone);
 	glk_lock_resume(store->lock);
 	store->packs -= GLK_PACK_LAND;
-	glk_node_unclaim(store->host, GLK_PACK_LAND);
 }
-
-/* ---- Units ---- */
 
 int glk_unpack_why(int err)
 {
@@ -156,35 +79,12 @@ static int unpack_all(struct batch *b)
 	return glk_unpack_why(glk_load_relaxed(&b->err));
 }
 
-/* What is on its way from there has gone. */
-static int wait_for(struct glk_pack *pack, unsigned half)
-{
-	struct glk_drv *drv = store_of(pack)->drv;
-	int err = pack->busy[half] ? drv->ops->event_sync(drv, pack->event[half]) : 0;
-
-	pack->busy[half] = err != 0;
-	return err;
-}
-
-/* Where no event can tell of the copy it is waited for. */
-static int send(struct glk_pack *pack, unsigned half, uint64_t addr, const char *from,
-	uint64_t bytes)
-{
-	struct CUstream_st *stream = pack->mover->back_channel.main;
-	struct glk_drv *drv = store_of(pack)->drv;
-	int err = drv->ops->copy(drv, addr, (uintptr_t)from, bytes, stream), failed;
-
-	if (err)
-		return err;
-	failed = drv->ops->event_record(drv, pack->event[half], stream);
-	pack->busy[half] = !failed;
-	return failed ? drv->ops->device_sync(drv, store_of(pack)->device) : 0;
-}
-
 int glk_unpack(struct glk_pack *pack, uint32_t run, uint64_t addr, uint32_t *ret_next,
 	uint64_t *ret_bytes)
 {
+	struct CUstream_st *stream = pack->mover->back_channel.main;
 	struct glk_store *store = store_of(pack);
+	struct glk_drv *drv = store->drv;
 	struct batch b = {.count = 0};
 	uint64_t bytes = 0;
 	char *base;
@@ -196,7 +96,7 @@ int glk_unpack(struct glk_pack *pack, uint32_t run, uint64_t addr, uint32_t *ret
 	pack->taken = true;
 	half = pack->half;
 	pack->half = !half;
-	base = pack->base + half * GLK_PACK_HALF * GLK_PACK_UNIT;
+	base = pack->landing.base + half * GLK_PACK_HALF * GLK_PACK_UNIT;
 	for (; run && glk_store_at(store, run)->packed && b.count < GLK_PACK_HALF;) {
 		const struct glk_store_run *r = glk_store_at(store, run);
 
@@ -205,13 +105,15 @@ int glk_unpack(struct glk_pack *pack, uint32_t run, uint64_t addr, uint32_t *ret
 		run = r->next;
 	}
 	glk_lock_pause(store->lock);
-	err = wait_for(pack, half);
+	err = glk_landing_await(store, &pack->landing, half);
 	if (!err)
 		err = unpack_all(&b);
 	if (!err)
-		err = send(pack, half, addr, base, bytes);
+		err = drv->ops->copy(drv, addr, (uintptr_t)base, bytes, stream);
+	if (!err)
+		err = glk_landing_mark(store, &pack->landing, half, stream);
 	if (b.count && b.unit[0].packed->tag.number) {
-		failed = wait_for(pack, half);
+		failed = glk_landing_await(store, &pack->landing, half);
 		err = err ? err : failed;
 		explicit_bzero(base, bytes);
 	}

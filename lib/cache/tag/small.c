@@ -352,7 +352,8 @@ static int fill(const struct slot *s, uint32_t run, struct glk_use *ret_use)
 	int err;
 
 	if (run)
-		return glk_move_back(&cache->mover, run, s->moving.addr, ret_use);
+		return glk_move_back(
+			&cache->mover, run, 0, s->moving.size, s->moving.addr, ret_use);
 	err = glk_mover_enter_back(&cache->mover, s->moving.size);
 	if (err)
 		return err;

@@ -57,7 +57,8 @@ static inline bool books_store(const struct glk_store *store)
 	uint64_t used[2] = {0}, bytes[2] = {0};
 	bool same = true;
 
-	if (pack && pack->base && !(pack->event[0] && pack->event[1])) {
+	if (pack && pack->landing.base &&
+		!(pack->landing.event[0] && pack->landing.event[1])) {
 		tap_note("what is unpacked lands without its events");
 		return false;
 	}

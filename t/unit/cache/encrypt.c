@@ -95,10 +95,10 @@ static bool shows(const struct content *c)
 
 		found |= packed && memmem(packed->data, packed->used, words, 8);
 	}
-	if (store->cipher->base)
-		found |= !is_zero(store->cipher->base, 2 * GLK_CIPHER_HALF);
-	if (store->pack && store->pack->base)
-		found |= !is_zero(store->pack->base, GLK_PACK_LAND);
+	if (store->cipher->landing.base)
+		found |= !is_zero(store->cipher->landing.base, 2 * GLK_CIPHER_HALF);
+	if (store->pack && store->pack->landing.base)
+		found |= !is_zero(store->pack->landing.base, GLK_PACK_LAND);
 	if (store->pack && store->pack->plain)
 		found |= !is_zero(store->pack->plain, 2 * GLK_PACK_UNIT);
 	return found;
@@ -161,10 +161,11 @@ static void comes_and_goes(const char *compress)
 		torn += !drop(&c[i]);
 	}
 	ok(!torn && !shown, "  it comes back as it was, and leaves nothing");
-	ok(!is_dumped(rig.cache.mover.store.cipher->base) &&
+	ok(!is_dumped(rig.cache.mover.store.cipher->landing.base) &&
 			(!packs ||
 				(!is_dumped(rig.cache.mover.store.pack->plain) &&
-					!is_dumped(rig.cache.mover.store.pack->base))),
+					!is_dumped(rig.cache.mover.store.pack->landing
+							   .base))),
 		"  nor is what was plain for a moment in a core dump");
 	settle();
 	is_int((int64_t)rig_figures(&rig).store_used, 0, "  nothing is kept");

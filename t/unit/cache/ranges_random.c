@@ -283,7 +283,7 @@ int main(void)
 		program(seed, seed % 2 ? plain : verified, false);
 	for (unsigned seed = 4; seed < 7; seed++)
 		program(seed, turning, true);
-	if (!glk_lz4_init())
+	if (!glk_pack_able())
 		program(7, packed, false);
 	return tap_done();
 }

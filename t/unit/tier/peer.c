@@ -55,21 +55,21 @@ static void come_first(void)
 	uint32_t one, two, three;
 
 	begin(128 * MIB);
-	is_int(glk_store_take(&store, 100 * MIB, &one), 0, "a content");
+	is_int(glk_store_take(&store, 100 * MIB, true, &one), 0, "a content");
 	is_int(mib(store.lent), 128, "lies in what is lent");
 	is_int(mib(store.lent_used), 100, "which knows how much");
 	is_int(mib(store.held + store.used), 0, "and not on the host");
 	is_int(mib(glk_store_at(&store, one)->afar), 100, "all of it");
 	is_int(mib(glk_lend_lent(lender)), 128, "the lender tells of it");
-	is_int(glk_store_take(&store, 50 * MIB, &two), 0, "another");
+	is_int(glk_store_take(&store, 50 * MIB, true, &two), 0, "another");
 	is_int(mib(glk_store_at(&store, two)->afar), 28, "has the rest of that");
 	is_int(mib(store.used), 22, "and the host");
-	is_int(glk_store_take_host(&store, 10 * MIB, &three), 0,
+	is_int(glk_store_take(&store, 10 * MIB, false, &three), 0,
 		"one for the host alone");
 	is_int(mib(glk_store_at(&store, three)->afar), 0, "lies there");
 	glk_store_put(&store, one, 0);
 	glk_store_put(&store, three, 0);
-	is_int(glk_store_take_host(&store, 30 * MIB, &three), 0,
+	is_int(glk_store_take(&store, 30 * MIB, false, &three), 0,
 		"also where there is room");
 	is_int(mib(glk_store_at(&store, three)->afar), 0, "in what is lent");
 	glk_store_give(&store, rests, NULL);
@@ -78,7 +78,7 @@ static void come_first(void)
 	glk_store_put(&store, two, 0);
 	glk_store_give(&store, rests, &two);
 	is_int(mib(store.lent), 64, "while a copy may be under way none does");
-	is_int(glk_store_take(&store, 20 * MIB, &one), 0, "it serves again");
+	is_int(glk_store_take(&store, 20 * MIB, true, &one), 0, "it serves again");
 	is_int(mib(glk_store_at(&store, one)->afar), 20, "  from where it is");
 	glk_store_put(&store, one, 0);
 	glk_store_put(&store, three, 0);
@@ -93,16 +93,17 @@ static void none_come(void)
 	uint32_t one, two;
 
 	begin(128 * MIB);
-	is_int(glk_store_take(&store, 10 * MIB, &one), 0, "a content");
+	is_int(glk_store_take(&store, 10 * MIB, true, &one), 0, "a content");
 	glk_lend_shut(lender, true);
-	is_int(glk_store_take(&store, 10 * MIB, &two), 0, "while the lender is shut");
+	is_int(glk_store_take(&store, 10 * MIB, true, &two), 0,
+		"while the lender is shut");
 	is_int(mib(glk_store_at(&store, two)->afar), 0, "one lies on the host");
 	ok(!glk_store_borrow(&store), "and it lends nothing");
 	is_int(mib(store.lent), 64, "nor is anything counted");
 	glk_lend_shut(lender, false);
 	glk_store_put(&store, two, 0);
 	glk_store_relaxed(&host->stows, false);
-	is_int(glk_store_take(&store, 10 * MIB, &two), 0, "where the key says so");
+	is_int(glk_store_take(&store, 10 * MIB, true, &two), 0, "where the key says so");
 	is_int(mib(glk_store_at(&store, two)->afar), 0, "it does too");
 	glk_store_put(&store, one, 0);
 	glk_store_put(&store, two, 0);
@@ -116,9 +117,10 @@ static void is_cut(void)
 	uint32_t one;
 
 	begin(64 * MIB);
-	is_int(glk_store_take(&store, 96 * MIB, &one), 0, "a content in both");
+	is_int(glk_store_take(&store, 96 * MIB, true, &one), 0, "a content in both");
 	is_int(mib(glk_store_at(&store, one)->afar), 64, "most of it with the lender");
-	rest = glk_store_cut(&store, one, 32 * MIB, 48 * MIB, 0, glk_store_spare(&store));
+	rest = glk_store_cut(
+		&store, one, 32 * MIB, 48 * MIB, 0, glk_slab_get(&store.runs));
 	is_int(mib(glk_store_afar(&store, rest.before) +
 		       glk_store_afar(&store, rest.behind)),
 		mib(store.lent_used), "what is left there is told");
@@ -139,7 +141,7 @@ static void is_odd(void)
 
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
 		begin(64 * MIB);
-		is_int(glk_store_take(&store, sizes[i], &one), 0, "an odd content");
+		is_int(glk_store_take(&store, sizes[i], true, &one), 0, "an odd content");
 		is_int((int64_t)glk_store_at(&store, one)->afar, (int64_t)sizes[i],
 			"  is with the lender, and no more");
 		glk_store_put(&store, one, 0);
@@ -158,14 +160,14 @@ static void cannot_be_made(void)
 	for (size_t i = 0; i < sizeof(rules) / sizeof(*rules); i++) {
 		begin(64 * MIB);
 		glk_fault_set(drv, rules[i]);
-		is_int(glk_store_take(&store, 10 * MIB, &one), 0, rules[i]);
+		is_int(glk_store_take(&store, 10 * MIB, true, &one), 0, rules[i]);
 		glk_fault_set(drv, "off");
 		is_int(mib(glk_store_at(&store, one)->afar), 0, "  it lies on the host");
 		is_int(mib(store.lent + glk_lend_lent(lender)), 0,
 			"  and nothing is lent");
 		glk_store_put(&store, one, 0);
 		glk_lend_wet(lender);
-		is_int(glk_store_take(&store, 10 * MIB, &one), 0, "  the next one");
+		is_int(glk_store_take(&store, 10 * MIB, true, &one), 0, "  the next one");
 		is_int(mib(glk_store_at(&store, one)->afar), 10, "  lies there again");
 		glk_store_put(&store, one, 0);
 		end(0);
@@ -175,10 +177,11 @@ static void cannot_be_made(void)
 		tap_expect_log(1);
 		glk_fault_set(drv,
 			i ? "set_access:nth=1:err=EPERM" : "create:nth=1:err=ENODEV");
-		is_int(glk_store_take(&store, 10 * MIB, &one), 0, "a refusal");
+		is_int(glk_store_take(&store, 10 * MIB, true, &one), 0, "a refusal");
 		glk_fault_set(drv, "off");
 		glk_store_put(&store, one, 0);
-		is_int(glk_store_take(&store, 10 * MIB, &one), 0, "is the last question");
+		is_int(glk_store_take(&store, 10 * MIB, true, &one), 0,
+			"is the last question");
 		is_int(mib(glk_store_at(&store, one)->afar), 0, "  all goes to the host");
 		glk_store_put(&store, one, 0);
 		end(0);
@@ -198,7 +201,7 @@ static uint64_t afar_of_next(void)
 	uint64_t afar;
 	uint32_t one;
 
-	if (glk_store_take(&store, MIB, &one))
+	if (glk_store_take(&store, MIB, true, &one))
 		tap_bail("no content");
 	afar = glk_store_at(&store, one)->afar;
 	glk_store_put(&store, one, 0);
@@ -288,26 +291,27 @@ static void are_kept(void)
 	uint32_t one;
 
 	begin(64 * MIB);
-	is_int(glk_store_take(&store, 10 * MIB, &one), 0, "a content");
+	is_int(glk_store_take(&store, 10 * MIB, true, &one), 0, "a content");
 	glk_store_put(&store, one, 0);
 	glk_fault_set(drv, "unmap:nth=1:err=EIO");
 	glk_store_give(&store, rests, NULL);
 	is_int(mib(store.lent), 64, "a piece that cannot be unmapped stays");
-	is_int(glk_store_take(&store, 10 * MIB, &one), 0, "and serves");
+	is_int(glk_store_take(&store, 10 * MIB, true, &one), 0, "and serves");
 	is_int(mib(glk_store_at(&store, one)->afar), 10, "  a content");
 	glk_store_put(&store, one, 0);
 	glk_fault_set(drv, "release:nth=1:err=EIO");
 	glk_store_give(&store, rests, NULL);
 	is_int(mib(glk_lend_lent(lender)), 64,
 		"memory that cannot be released stays lent");
-	is_int(glk_store_take(&store, 10 * MIB, &one), 0, "and serves nobody");
+	is_int(glk_store_take(&store, 10 * MIB, true, &one), 0, "and serves nobody");
 	is_int(mib(glk_store_at(&store, one)->afar), 0, "  any more");
 	glk_store_put(&store, one, 0);
 	glk_fault_set(drv, "off");
 	glk_store_give(&store, rests, NULL);
 	is_int(mib(store.lent + glk_lend_lent(lender)), 0, "until it can");
 	glk_fault_set(drv, "set_access:nth=1:err=EIO;release:nth=1:err=EIO");
-	is_int(glk_store_take(&store, 10 * MIB, &one), 0, "neither mapped nor released");
+	is_int(glk_store_take(&store, 10 * MIB, true, &one), 0,
+		"neither mapped nor released");
 	glk_fault_set(drv, "off");
 	is_int(mib(glk_lend_lent(lender)), 64, "a piece stays lent");
 	is_int(mib(glk_store_at(&store, one)->afar), 0, "and serves nobody");
@@ -321,7 +325,8 @@ static void is_kept(void)
 	uint32_t one;
 
 	begin(256 * MIB);
-	is_int(glk_store_take(&store, 256 * MIB, &one), 0, "a content of four pieces");
+	is_int(glk_store_take(&store, 256 * MIB, true, &one), 0,
+		"a content of four pieces");
 	glk_store_put(&store, one, 0);
 	glk_fault_set(drv, "unmap:nth=1:err=EIO");
 	glk_store_give(&store, rests, NULL);
@@ -347,7 +352,7 @@ static int late_access(struct glk_drv *at, uint64_t addr, size_t bytes,
 static void *take_one(void *arg)
 {
 	glk_lock(&lock);
-	if (glk_store_take(&store, 10 * MIB, arg))
+	if (glk_store_take(&store, 10 * MIB, true, arg))
 		tap_bail("no content");
 	glk_unlock(&lock);
 	return NULL;

@@ -54,21 +54,21 @@ static void takes(void)
 	uint32_t one, two, three;
 
 	begin(&store, 160 * MIB);
-	is_int(glk_store_take(&store, 1, &one), 0, "a byte");
+	is_int(glk_store_take(&store, 1, true, &one), 0, "a byte");
 	is_int((int64_t)bytes_of(&store, one), (int64_t)GLK_STORE_CHUNK, "takes a chunk");
 	is_int((int64_t)store.held, (int64_t)GLK_STORE_PIECE, "of a piece");
-	is_int(glk_store_take(&store, 100 * MIB, &two), 0, "more than a piece");
+	is_int(glk_store_take(&store, 100 * MIB, true, &two), 0, "more than a piece");
 	is_int((int64_t)bytes_of(&store, two), 100 * MIB, "takes as much as it has");
 	is_int((int64_t)store.held, (int64_t)(2 * GLK_STORE_PIECE), "of two");
 	is_int((int64_t)store.used, (int64_t)(100 * MIB + GLK_STORE_CHUNK), "counted");
-	is_int(glk_store_take(&store, 40 * MIB, &three), -ENOMEM,
+	is_int(glk_store_take(&store, 40 * MIB, true, &three), -ENOMEM,
 		"there is an end of it");
 	is_int((int64_t)store.used, (int64_t)(100 * MIB + GLK_STORE_CHUNK),
 		"what was taken for that is back");
 	glk_store_put(&store, two, 70);
-	is_int(glk_store_take(&store, 120 * MIB, &three), 0,
+	is_int(glk_store_take(&store, 120 * MIB, true, &three), 0,
 		"what was given back serves");
-	is_int((int64_t)glk_store_read(&store, three), 70, "behind who read it");
+	is_int((int64_t)glk_store_ticks(&store, three).read, 70, "behind who read it");
 	is_int((int64_t)glk_store_trim(&store, 0, rests, NULL), 0,
 		"nothing of that is given away");
 	glk_store_put(&store, three, 0);
@@ -78,7 +78,7 @@ static void takes(void)
 	is_int((int64_t)glk_store_trim(&store, 0, rests, NULL), (int64_t)GLK_STORE_PIECE,
 		"and the other");
 	is_int((int64_t)(store.held + store.used), 0, "nothing is held");
-	is_int(glk_store_take(&store, 70 * MIB, &one), 0, "it begins anew");
+	is_int(glk_store_take(&store, 70 * MIB, true, &one), 0, "it begins anew");
 	end(&store);
 }
 
@@ -89,9 +89,9 @@ static void fills_pieces(void)
 	uint32_t run;
 
 	begin(&store, 512 * MIB);
-	is_int(glk_store_take(&store, GLK_STORE_PIECE, &run), 0, "all of a piece");
+	is_int(glk_store_take(&store, GLK_STORE_PIECE, true, &run), 0, "all of a piece");
 	is_int((int64_t)store.held, (int64_t)GLK_STORE_PIECE, "takes one");
-	is_int(glk_store_take(&store, 2 * GLK_STORE_PIECE, &run), 0, "of two");
+	is_int(glk_store_take(&store, 2 * GLK_STORE_PIECE, true, &run), 0, "of two");
 	is_int((int64_t)store.held, (int64_t)(3 * GLK_STORE_PIECE), "two more");
 	end(&store);
 }
@@ -103,12 +103,12 @@ static void fails(void)
 
 	begin(&store, 1 << 30);
 	glk_fault_set(drv, "host_lock:nth=2:err=ENOMEM");
-	is_int(glk_store_take(&store, 100 * MIB, &run), -ENOMEM,
+	is_int(glk_store_take(&store, 100 * MIB, true, &run), -ENOMEM,
 		"the second piece fails");
 	ok(run == 77 && !store.used && store.held == GLK_STORE_PIECE,
 		"the first one is there for others");
 	glk_fault_set(drv, "off");
-	is_int(glk_store_take(&store, 100 * MIB, &run), 0, "then it goes");
+	is_int(glk_store_take(&store, 100 * MIB, true, &run), 0, "then it goes");
 	glk_store_put(&store, run, 0);
 	glk_fault_set(drv, "host_unlock:nth=1:err=EIO");
 	is_int((int64_t)glk_store_trim(&store, 0, rests, NULL),
@@ -138,7 +138,8 @@ static void makes_several(void)
 		(int64_t)(3 * GLK_STORE_PIECE), "a trim leaves what is to be kept");
 	glk_store_trim(&store, 0, rests, NULL);
 	glk_fault_set(drv, "host_lock:nth=3:err=EIO");
-	is_int(glk_store_take(&store, 300 * MIB, &run), -EIO, "the third of five fails");
+	is_int(glk_store_take(&store, 300 * MIB, true, &run), -EIO,
+		"the third of five fails");
 	is_int((int64_t)store.held, (int64_t)(2 * GLK_STORE_PIECE), "two are there");
 	ok(run == 77 && !store.used, "and nothing is taken");
 	is_int((int64_t)glk_load_relaxed(&host.held), (int64_t)store.held,
@@ -164,7 +165,8 @@ static void is_near(void)
 			continue;
 		begin(&store, 2 * GLK_STORE_PIECE);
 		store.node = node->id;
-		is_int(glk_store_take(&store, 100 * MIB, &run), 0, "memory of a node");
+		is_int(glk_store_take(&store, 100 * MIB, true, &run), 0,
+			"memory of a node");
 		for (; run; run = glk_store_at(&store, run)->next) {
 			const struct glk_store_run *r = glk_store_at(&store, run);
 
@@ -207,16 +209,16 @@ static void near_links(void)
 	ok(store.near[0].there == GLK_STORE_PIECE &&
 			store.near[1].there == 3 * GLK_STORE_PIECE,
 		"a quarter near the one link");
-	is_int(glk_store_take(&store, 3 * MIB, &small), 0, "a small content");
+	is_int(glk_store_take(&store, 3 * MIB, true, &small), 0, "a small content");
 	is_int((int64_t)near_of(&store, small, 3 * MIB, 0), 3 * MIB, "lies near the GPU");
-	is_int(glk_store_take(&store, 160 * MIB, &run), 0, "a large one");
+	is_int(glk_store_take(&store, 160 * MIB, true, &run), 0, "a large one");
 	is_int((int64_t)near_of(&store, run, 160 * MIB, 1), 120 * MIB,
 		"lies where the links are");
 	ok(near_of(&store, run, 16 * MIB, 1) == 12 * MIB &&
 			near_of(&store, run, 80 * MIB, 1) == 60 * MIB,
 		"and so does each part of it");
 	is_int((int64_t)store.held, (int64_t)(4 * GLK_STORE_PIECE), "in what there was");
-	is_int(glk_store_take(&store, 160 * MIB, &other), 0, "another one");
+	is_int(glk_store_take(&store, 160 * MIB, true, &other), 0, "another one");
 	ok(near_of(&store, other, 160 * MIB, 1) >= 118 * MIB &&
 			near_of(&store, other, 160 * MIB, 1) <= 122 * MIB,
 		"does the same, but for a stripe");
@@ -245,7 +247,7 @@ static void near_full(void)
 	begin(&store, 8 * GLK_STORE_PIECE);
 	glk_store_near(&store, 0, 2 * MIB, 16 * MIB);
 	glk_store_near(&store, 1, 2 * MIB, 16 * MIB);
-	is_int(glk_store_take(&store, 192 * MIB, &run), 0, "a content");
+	is_int(glk_store_take(&store, 192 * MIB, true, &run), 0, "a content");
 	is_int((int64_t)near_of(&store, run, 192 * MIB, 1), (int64_t)GLK_STORE_PIECE,
 		"has what there is of a node");
 	ok(near_of(&store, run, 192 * MIB, 0) == 128 * MIB, "and the rest of the other");
@@ -253,7 +255,7 @@ static void near_full(void)
 	ok(store.near[1].full && !store.near[0].full, "the node is known to be full");
 	is_int((int64_t)store.held, (int64_t)(4 * GLK_STORE_PIECE),
 		"a piece a node more is made than is needed, and no more");
-	is_int(glk_store_take(&store, 48 * MIB, &other_run), 0, "another content");
+	is_int(glk_store_take(&store, 48 * MIB, true, &other_run), 0, "another content");
 	is_int((int64_t)store.held, (int64_t)(4 * GLK_STORE_PIECE),
 		"takes what there is, and asks the node for none");
 	glk_store_put(&store, other_run, 0);
@@ -261,7 +263,7 @@ static void near_full(void)
 	drv->ops->host_unlock(drv, 0, other);
 	glk_store_trim(&store, GLK_STORE_PIECE, rests, NULL);
 	ok(!store.near[1].full, "when some was given back it is asked again");
-	is_int(glk_store_take(&store, 192 * MIB, &run), 0, "a content");
+	is_int(glk_store_take(&store, 192 * MIB, true, &run), 0, "a content");
 	is_int((int64_t)near_of(&store, run, 192 * MIB, 1), 96 * MIB, "lies on both");
 	end(&store);
 }
@@ -275,14 +277,15 @@ static void near_the_end(void)
 	begin(&store, 2 * GLK_STORE_PIECE);
 	glk_store_near(&store, 0, 2 * MIB, 16 * MIB);
 	glk_store_near(&store, 1, 2 * MIB, 16 * MIB);
-	is_int(glk_store_take(&store, 8 * MIB, &small), 0, "a small content");
-	is_int(glk_store_take(&store, 120 * MIB, &run), 0, "and all that is left");
+	is_int(glk_store_take(&store, 8 * MIB, true, &small), 0, "a small content");
+	is_int(glk_store_take(&store, 120 * MIB, true, &run), 0, "and all that is left");
 	is_int((int64_t)near_of(&store, run, 120 * MIB, 1), (int64_t)GLK_STORE_PIECE,
 		"lies on both");
 	glk_store_put(&store, small, 0);
-	is_int(glk_store_take(&store, 8 * MIB, &small), 0, "it comes again");
+	is_int(glk_store_take(&store, 8 * MIB, true, &small), 0, "it comes again");
 	glk_store_put(&store, run, 0);
-	is_int(glk_store_take(&store, 121 * MIB, &run), -ENOMEM, "there is an end of it");
+	is_int(glk_store_take(&store, 121 * MIB, true, &run), -ENOMEM,
+		"there is an end of it");
 	is_int((int64_t)store.used, 8 * MIB, "and nothing is taken");
 	end(&store);
 }
@@ -336,10 +339,10 @@ static void is_cut(void)
 		uint32_t run, hole;
 
 		/* some of it lies in several runs */
-		torn += glk_store_take(&store, 3 * GLK_STORE_CHUNK, &hole) != 0;
-		torn += glk_store_take(&store, GLK_STORE_CHUNK, &runs) != 0;
+		torn += glk_store_take(&store, 3 * GLK_STORE_CHUNK, true, &hole) != 0;
+		torn += glk_store_take(&store, GLK_STORE_CHUNK, true, &runs) != 0;
 		glk_store_put(&store, hole, 0);
-		torn += glk_store_take(&store, bytes, &run) != 0;
+		torn += glk_store_take(&store, bytes, true, &run) != 0;
 		number(&store, run);
 		glk_store_at(&store, run)->written = 5;
 		from = n % 3 ? (uint64_t)rand() * 512 % most : 0;
@@ -347,7 +350,7 @@ static void is_cut(void)
 				(uint64_t)rand() * 512 %
 					(bytes - from - GLK_STORE_CHUNK + 1)
 			   : bytes;
-		rest = glk_store_cut(&store, run, from, to, 9, glk_store_spare(&store));
+		rest = glk_store_cut(&store, run, from, to, 9, glk_slab_get(&store.runs));
 		torn += (rest.before > 0) != (from > 0) ||
 			(rest.behind > 0) != (to < bytes);
 		torn += rest.before &&
@@ -363,7 +366,7 @@ static void is_cut(void)
 			uint64_t left = glk_store_at(&store, run)->bytes;
 
 			rest.behind = glk_store_cut(
-				&store, run, 0, left - 512, 0, glk_store_spare(&store))
+				&store, run, 0, left - 512, 0, glk_slab_get(&store.runs))
 					      .behind;
 			torn += !goes_on(&store, rest.behind, bytes - 512);
 		}
@@ -384,14 +387,14 @@ static void is_cut_on_its_way(void)
 	struct glk_store_rest rest;
 
 	begin(&store, 1 << 30);
-	if (glk_store_take(&store, 4 * GLK_STORE_CHUNK, &run))
+	if (glk_store_take(&store, 4 * GLK_STORE_CHUNK, true, &run))
 		tap_bail("no room");
 	glk_store_at(&store, run)->written = 5;
 	rest = glk_store_cut(&store, run, GLK_STORE_CHUNK, 3 * GLK_STORE_CHUNK, 0,
-		glk_store_spare(&store));
-	if (glk_store_take(&store, 2 * GLK_STORE_CHUNK, &next))
+		glk_slab_get(&store.runs));
+	if (glk_store_take(&store, 2 * GLK_STORE_CHUNK, true, &next))
 		tap_bail("no room");
-	is_int((int64_t)glk_store_written(&store, next), 5,
+	is_int((int64_t)glk_store_ticks(&store, next).written, 5,
 		"what is cut off may be on its way to chunks that others have now");
 	glk_store_put(&store, rest.before, 0);
 	glk_store_put(&store, rest.behind, 0);
