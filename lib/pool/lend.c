@@ -75,12 +75,6 @@ bool glk_lend_takes(const struct glk_node *node)
 	return glk_node_stows(node) && !is_apart(node);
 }
 
-/* The lender has none, for anybody. */
-static bool is_dry(const struct glk_node *lender)
-{
-	return glk_clock_ns() < glk_load_relaxed(&lender->dry);
-}
-
 void glk_lend_wet(struct glk_node *lender)
 {
 	glk_add_relaxed(&lender->wet, 1);
@@ -94,7 +88,8 @@ int glk_lend_make(struct glk_node *node, size_t size, uint64_t *ret_handle)
 	struct glk_node *lender = node->lender;
 	int err;
 
-	if (glk_load_relaxed(&lender->shut) || is_dry(lender) || is_apart(node))
+	if (glk_load_relaxed(&lender->shut) || is_apart(node) ||
+		glk_clock_ns() < glk_load_relaxed(&lender->dry))
 		return -ENOMEM;
 	err = claim(lender, size);
 	if (err)

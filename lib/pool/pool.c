@@ -21,12 +21,6 @@ static size_t large_page(const struct glk_conf *conf)
 	return glk_conf_target(conf, 0) > 1.02 ? 32 * GLK_MIB : 8 * GLK_MIB;
 }
 
-/* A page costs the driver much the same, whatever its size, and copies to the GPU stand still meanwhile. */
-static size_t huge_page(const struct glk_conf *conf)
-{
-	return !conf->pool_large_page && glk_conf_target_is_auto(conf) ? 64 * GLK_MIB : 0;
-}
-
 static void node_init(struct glk_node *node, struct glk_pool *pool, int index, int id,
 	const struct glk_conf *conf)
 {
@@ -39,7 +33,9 @@ static void node_init(struct glk_node *node, struct glk_pool *pool, int index, i
 	node->place.id = id;
 	node->page_size[GLK_CLASS_SMALL] = conf->pool_small_page;
 	node->page_size[GLK_CLASS_LARGE] = large_page(conf);
-	node->huge = gpu ? huge_page(conf) : 0;
+	/* a page costs the driver much the same, whatever its size, and copies to the GPU stand still meanwhile */
+	if (gpu && !conf->pool_large_page && glk_conf_target_is_auto(conf))
+		node->huge = 64 * GLK_MIB;
 	node->gpu = gpu ? NULL : &pool->nodes[index - pool->gpus];
 	/* live keys: a pool may be made late */
 	budget = glk_peek_relaxed(gpu ? &conf->pool_budget : &conf->tier_host);

@@ -2,15 +2,21 @@
 /* Copies that let those of others in between: see channel.h. */
 #include "tier/channel.h"
 
+static int open_stream(
+	struct glk_streams *streams, struct CUstream_st **ret, uint32_t *ret_id)
+{
+	int err = streams->drv->ops->stream_new(streams->drv, streams->device, ret);
+
+	return err ? err : glk_stream_get(streams, *ret, NULL, ret_id);
+}
+
 int glk_channel_init(
 	struct glk_channel *channel, struct glk_streams *streams, uint32_t *ret_id)
 {
 	struct glk_drv *drv = streams->drv;
 	int device = streams->device, err;
 
-	err = drv->ops->stream_new(drv, device, &channel->main);
-	if (!err)
-		err = glk_stream_get(streams, channel->main, NULL, ret_id);
+	err = open_stream(streams, &channel->main, ret_id);
 	if (!err)
 		err = drv->ops->stream_new(drv, device, &channel->side);
 	for (int i = 0; i < 2 && !err; i++)
@@ -20,13 +26,11 @@ int glk_channel_init(
 
 int glk_channel_open_gate(struct glk_channel *channel, struct glk_streams *streams)
 {
-	struct glk_drv *drv = streams->drv;
-	int device = streams->device, err;
+	int err = open_stream(streams, &channel->gate, &channel->gate_id);
 
-	err = drv->ops->stream_new(drv, device, &channel->gate);
-	if (!err)
-		err = glk_stream_get(streams, channel->gate, NULL, &channel->gate_id);
-	return err ? err : drv->ops->event_new(drv, device, &channel->passed);
+	return err ? err
+		   : streams->drv->ops->event_new(
+			     streams->drv, streams->device, &channel->passed);
 }
 
 int glk_channel_fini(struct glk_channel *channel, struct glk_streams *streams)

@@ -69,14 +69,6 @@ static int start(struct glk_hostpool *pool)
 	return err;
 }
 
-/* The first byte of a block of this alignment in a free extent; 0: it does not fit. */
-static uint64_t fit_in(const struct glk_extent *e, uint64_t size, uint64_t align)
-{
-	uint64_t at = (e->offset + align - 1) & ~(align - 1);
-
-	return at + size <= e->offset + e->size ? at : 0;
-}
-
 /* The smallest whole piece that is large enough, of the newest ones: each begins at any alignment. */
 static uint32_t find_whole(
 	const struct glk_hostpool *pool, uint64_t size, uint64_t *ret_at)
@@ -112,9 +104,10 @@ static uint32_t find(
 			&pool->map, &pool->map.common, sizes[i], found, CANDIDATES);
 
 		for (unsigned c = 0; c < count; c++) {
-			*ret_at =
-				fit_in(glk_extent_at(&pool->map, found[c]), size, align);
-			if (*ret_at)
+			const struct glk_extent *e = glk_extent_at(&pool->map, found[c]);
+
+			*ret_at = (e->offset + align - 1) & ~(align - 1);
+			if (*ret_at + size <= e->offset + e->size)
 				return found[c];
 		}
 	}

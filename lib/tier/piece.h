@@ -13,6 +13,8 @@
  */
 #include "tier/tier.h"
 
+#include <stdint.h>
+
 /* Of the store, made at a time: a GiB. */
 #define GLK_PIECES 16
 
@@ -33,5 +35,19 @@ int glk_piece_make(struct glk_drv *drv, int device, int node, bool bound, bool t
 	size_t size, char **ret_base);
 /* For the GPU that it was made for. Whether it is gone: what the driver keeps locked stays where it is. */
 bool glk_piece_end(struct glk_drv *drv, int device, char *base, size_t size);
+
+/*
+ * Memory of the host that threads of the process are about to take. A system that has none left ends
+ * processes, and what it says it has falls only as memory is touched, so each says first what it takes:
+ * what others are taking is no longer there. Nothing of this is held while memory is touched or locked.
+ */
+/*
+ * Takes up to *count times `each` bytes, and at least one, of what is left beside the part of others
+ * (glk_numa_usable()), on a node or anywhere for -1. Waits for those who are taking where that might
+ * leave enough. 0, or -ENOMEM (class NOMEM_HOST).
+ */
+int glk_spare_take(int node, uint64_t each, uint32_t *count);
+/* It is touched now, or is not wanted. */
+void glk_spare_taken(uint64_t bytes);
 
 #endif

@@ -73,12 +73,6 @@ static void unpack_units(void *arg)
 		glk_sodium_room_free(room, GLK_PACK_UNIT);
 }
 
-static int unpack_all(struct batch *b)
-{
-	glk_pack_together(b->count, unpack_units, b);
-	return glk_unpack_why(glk_load_relaxed(&b->err));
-}
-
 int glk_unpack(struct glk_pack *pack, uint32_t run, uint64_t addr, uint32_t *ret_next,
 	uint64_t *ret_bytes)
 {
@@ -106,8 +100,10 @@ int glk_unpack(struct glk_pack *pack, uint32_t run, uint64_t addr, uint32_t *ret
 	}
 	glk_lock_pause(store->lock);
 	err = glk_landing_await(store, &pack->landing, half);
-	if (!err)
-		err = unpack_all(&b);
+	if (!err) {
+		glk_pack_together(b.count, unpack_units, &b);
+		err = glk_unpack_why(glk_load_relaxed(&b.err));
+	}
 	if (!err)
 		err = drv->ops->copy(drv, addr, (uintptr_t)base, bytes, stream);
 	if (!err)

@@ -297,20 +297,6 @@ static void put_off(struct transfer *tr, int relay)
 	g->ring[tr->turn].unmarked = 0;
 }
 
-/* Behind what the program had queued. */
-static int begin_relay(struct transfer *tr, int relay, struct CUstream_st *first)
-{
-	struct glk_drv *drv = tr->io->drv;
-	int err;
-
-	if (tr->begun >> relay & 1)
-		return 0;
-	err = drv->ops->stream_wait(drv, first, tr->start);
-	if (!err)
-		tr->begun |= UINT64_C(1) << relay;
-	return err;
-}
-
 /* All slots that were used since the last event are empty behind one; *ret_event, if that is wanted. */
 static int mark_slots(
 	struct glk_io *io, int relay, int turn, struct glk_drv_event **ret_event)
@@ -332,24 +318,6 @@ static int mark_slots(
 	return 0;
 }
 
-/* Those of others, and this one where all slots are in use. */
-static int slot_ready(struct transfer *tr, int relay)
-{
-	struct glk_io_ring *ring = &tr->io->gpu[relay].ring[tr->turn];
-	int err = 0;
-
-	if (ring->unmarked == ring->buffer.slots ||
-		(ring->unmarked && ring->target != tr->target))
-		err = mark_slots(tr->io, relay, tr->turn, NULL);
-	return err;
-}
-
-/* Whether a slot that was just filled will be again, by what nobody took yet. */
-static bool comes_again(const struct transfer *tr, const struct glk_io_ring *ring)
-{
-	return tr->left / (tr->most * tr->count) >= ring->buffer.slots;
-}
-
 /* What was queued of a piece whose call fails writes to its slot alone. */
 static int relay_piece(
 	struct transfer *tr, int relay, const struct piece *piece, bool *ret_went)
@@ -361,14 +329,20 @@ static int relay_piece(
 	struct glk_drv *drv = tr->io->drv;
 	struct CUstream_st *first, *second;
 	struct glk_drv_event *mark;
-	int filler, emptier, err;
+	int filler, emptier, err = 0;
 
 	first = streams_of(tr, relay, false, &filler);
 	second = streams_of(tr, relay, true, &emptier);
 	mark = tr->io->gpu[filler].mark;
-	err = slot_ready(tr, relay);
-	if (!err)
-		err = begin_relay(tr, relay, first);
+	/* the slots of others, and this one where all are in use */
+	if (ring->unmarked == ring->buffer.slots ||
+		(ring->unmarked && ring->target != tr->target))
+		err = mark_slots(tr->io, relay, tr->turn, NULL);
+	/* behind what the program had queued */
+	if (!err && !(tr->begun >> relay & 1)) {
+		err = ops->stream_wait(drv, first, tr->start);
+		tr->begun |= (uint64_t)!err << relay;
+	}
 	if (!err && slot->last)
 		err = ops->stream_wait(drv, first, slot->last);
 	if (!err)
@@ -462,19 +436,14 @@ static int send_direct(struct transfer *tr, const struct piece *piece)
 	return err;
 }
 
-/* Others are on their way beside it: calls are what it has to be careful with. Of 16 GiB that were sent by 64 MiB over
- * four paths the calls took longer than a half of the copies, on a thread that gives pages back besides. */
-static bool is_one_of_many(const struct transfer *tr)
-{
-	return tr->copy->behind;
-}
-
 /* What a copy is cut into: it fits a slot of every path. */
 static uint64_t piece_most(const struct transfer *tr)
 {
 	uint64_t part = tr->copy->bytes / tr->count, most = part / FEWEST, many;
 
-	many = part / (is_one_of_many(tr) ? 1 : PIECES);
+	/* others are on their way beside it: calls are what it has to be careful with. Of 16 GiB that were sent by 64 MiB
+	 * over four paths the calls took longer than a half of the copies, on a thread that gives pages back besides */
+	many = part / (tr->copy->behind ? 1 : PIECES);
 	most = most < BOUND ? most : BOUND;
 	most = most > many ? most : many;
 	/* what is aligned stays so */
@@ -513,7 +482,8 @@ static void spread(struct transfer *tr)
 		if (!err && piece.node >= 0 && piece.node != node_of(tr, (unsigned)at))
 			tr->io->crossed += piece.bytes;
 		ring = &tr->io->gpu[tr->relay[at]].ring[tr->turn];
-		if (!err && at && comes_again(tr, ring))
+		/* a slot that was just filled will be again, by what nobody took yet */
+		if (!err && at && tr->left / (most * tr->count) >= ring->buffer.slots)
 			empty_slots(tr, tr->relay[at], NULL);
 		glk_io_give_way(tr->io);
 	}

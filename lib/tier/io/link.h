@@ -13,7 +13,7 @@ void glk_link_learn(struct glk_io *io);
  * one that shares none. */
 void glk_link_groups(const struct glk_sysroot *root, const char (*ids)[GLK_PCI_MAX],
 	int count, int *ret_groups);
-/* measure.c: what the links of a GPU that lends its own carry, once it has staging memory, and what
+/* What the links of a GPU that lends its own carry, once it has staging memory, and what
  * comes from there to a target, which takes 2 MiB of that for a moment, so that it waits for one that is
  * not suspended. The GPUs should be idle; where they are not, it takes the best of a few.
  * False: something that was queued for it may be under way still. */

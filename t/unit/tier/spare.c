@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Memory of the host is taken by several at once, and a child takes up nothing of its parent's. */
-#include "tier/spare.h"
+#include "tier/piece.h"
 
 #include "base/error.h"
 #include "base/fork.h"
