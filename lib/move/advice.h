@@ -69,7 +69,7 @@ static inline void glk_advice_end(struct glk_arena *arena, const struct glk_exte
 struct glk_advice *glk_advice_take(struct glk_arena *arena);
 void glk_advice_free(struct glk_advice *table, uint32_t extents);
 /*
- * victim.c, under the lock, which is given up meanwhile: sends cold blocks away until they have so many bytes, those
+ * Under the lock, which is given up meanwhile: sends cold blocks away until they have so many bytes, those
  * of lower priority first, and those that were said to be cold first; those of tags behind all others. How many
  * bytes there were. The others: the bytes of all that are cold, those that have to stay, or are away, among
  * them; and whether those that may go have so many.

@@ -112,7 +112,7 @@ struct glk_arena {
 	uint64_t suspended_blocks; /* away because of that */
 };
 
-/* placed.c, under the lock. The part of what a block has in place that another GPU has lent. */
+/* away.c, under the lock. The part of what a block has in place that another GPU has lent. */
 uint64_t glk_beside_lent(const struct glk_map *map, const struct glk_extent *e);
 /* Bytes of a block that lie in memory of the host, in place. */
 uint64_t glk_beside_placed(const struct glk_map *map, const struct glk_extent *e);

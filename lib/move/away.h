@@ -23,7 +23,7 @@ struct glk_moving {
  * whether there is one then, that begins there or, with `inside`, holds it. Takes the lock. */
 bool glk_away_settled(struct glk_cache *cache, uint64_t addr, bool inside);
 
-/* kept.c. A small block leaves its slot, with the content of that in the store from this run on, or 0, because of
+/* A small block leaves its slot, with the content of that in the store from this run on, or 0, because of
  * a flag; the run of one that is away; it stands on its slot again, with reads of the store queued until a tick; and
  * a free of one. */
 void glk_kept_depart(struct glk_arena *arena, struct glk_extent *e,

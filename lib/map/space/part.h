@@ -29,7 +29,7 @@
 /*
  * What an extent keeps that is away: the number of its record in move/part.c. A piece keeps the first run of its
  * content in the store, 0 where that was dropped. Small blocks, which share a slot, go with it, and each keeps that run
- * itself: move/kept.c. All with the two upper bits.
+ * itself: move/away.c. All with the two upper bits.
  */
 #define GLK_KEPT_SUSPENDED (UINT32_C(1) << 31) /* since the GPU was suspended */
 #define GLK_KEPT_TAGGED	   (UINT32_C(1) << 30) /* since its tag was */
