@@ -30,7 +30,7 @@ int glake_map(struct glake *ctx, int device, uint64_t from, glake_run_fn fn, voi
 		return glk_error(
 			-EINVAL, GLAKE_ERROR_INVAL, "no function to take the runs");
 	err = glk_context_device(ctx, device, &context, &cache);
-	return err ? err : glk_cache_walk(cache, from, fn, arg);
+	return err ? err : glk_cache_walk(cache, from, UINT64_MAX, fn, arg);
 }
 
 const char *glake_run_state_name(int state)

@@ -355,7 +355,7 @@ int glake_trim(struct glake *ctx, int device, size_t keep, size_t *ret_released)
 	if (err)
 		return err;
 	cancel = glk_cancel_off();
-	err = glk_cache_trim(cache, keep, &released);
+	err = glk_cache_trim(cache, keep, false, &released);
 	glk_io_rest(&context->io);
 	glk_cancel_restore(cancel);
 	if (err)

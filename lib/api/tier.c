@@ -116,47 +116,15 @@ static void call_back(
 			cache->host->lender == from->node) {
 			if (vacate)
 				glk_cache_vacate(cache);
-			glk_cache_trim_gpu(cache, UINT64_MAX, &unused);
+			glk_cache_trim(cache, UINT64_MAX, true, &unused);
 		}
 	}
 	glk_error_back(&why);
 }
 
-typedef int (*turn_fn)(struct glk_cache *cache, struct glake_suspended *ret);
-
-/* It lends nothing from the beginning on, so that what others take back stays gone; after an error before
- * it was suspended it does again. */
-static int leave(const struct glk_context *context, struct glk_cache *cache, turn_fn fn,
-	struct glake_suspended *did)
-{
-	int err;
-
-	glk_cache_lend(cache, false);
-	call_back(context, cache, true);
-	err = fn(cache, did);
-	glk_cache_lend(cache, true);
-	return err;
-}
-
-static int come(const struct glk_context *context, struct glk_cache *cache, turn_fn fn,
-	struct glake_suspended *did)
-{
-	call_back(context, cache, false);
-	return fn(cache, did);
-}
-
-struct way {
-	int (*go)(const struct glk_context *context, struct glk_cache *cache, turn_fn fn,
-		struct glake_suspended *did);
-	/* What is counted of managed memory turns with it where it succeeds. */
-	void (*with)(const struct glk_context *context);
-};
-
-static const struct way away = {leave, glk_managed_pause};
-static const struct way back = {come, glk_managed_continue};
-
-static int turn(struct glake *ctx, int device, struct glake_suspended *ret, turn_fn fn,
-	const struct way *way)
+/* A GPU is suspended, in place or not, or comes back, lazily or not. */
+static int turn(
+	struct glake *ctx, int device, struct glake_suspended *ret, bool out, bool placed)
 {
 	struct glake_suspended did = {.sz = sizeof(did)};
 	struct glk_context *context;
@@ -170,9 +138,20 @@ static int turn(struct glake *ctx, int device, struct glake_suspended *ret, turn
 	if (err)
 		return err;
 	cancel = glk_cancel_off();
-	err = way->go(context, cache, fn, &did);
-	if (!err)
-		way->with(context);
+	/* it lends nothing from the beginning on, so that what others take back stays gone; after an error before it
+	 * was suspended it does again */
+	if (out)
+		glk_cache_lend(cache, false);
+	call_back(context, cache, out);
+	err = out ? glk_cache_suspend(cache, placed, &did)
+		  : glk_cache_resume(cache, placed, &did);
+	if (out)
+		glk_cache_lend(cache, true);
+	/* what is counted of managed memory turns with it */
+	if (!err && out)
+		glk_managed_pause(context);
+	else if (!err)
+		glk_managed_continue(context);
 	glk_prefetch_pump(cache);
 	glk_io_rest(&context->io);
 	glk_cancel_restore(cancel);
@@ -183,20 +162,20 @@ static int turn(struct glake *ctx, int device, struct glake_suspended *ret, turn
 
 int glake_suspend(struct glake *ctx, int device, struct glake_suspended *ret)
 {
-	return turn(ctx, device, ret, glk_cache_suspend, &away);
+	return turn(ctx, device, ret, true, false);
 }
 
 int glake_suspend_in_place(struct glake *ctx, int device, struct glake_suspended *ret)
 {
-	return turn(ctx, device, ret, glk_cache_suspend_in_place, &away);
+	return turn(ctx, device, ret, true, true);
 }
 
 int glake_resume_lazy(struct glake *ctx, int device, struct glake_suspended *ret)
 {
-	return turn(ctx, device, ret, glk_cache_resume_lazy, &back);
+	return turn(ctx, device, ret, false, true);
 }
 
 int glake_resume(struct glake *ctx, int device, struct glake_suspended *ret)
 {
-	return turn(ctx, device, ret, glk_cache_resume, &back);
+	return turn(ctx, device, ret, false, false);
 }

@@ -108,20 +108,6 @@ static int give_up(struct glk_cache *cache, const struct glake_error *why)
 	return -ENOMEM;
 }
 
-static bool is_tagged(const struct glk_arena *arena)
-{
-	return arena != &arena->gpu->arena;
-}
-
-/* The arena that a block gets its place in has been made. */
-static int start(struct glk_cache *cache)
-{
-	return cache->beside.map.pool
-		? 0
-		: glk_arena_init(&cache->beside, cache, &ops, &cache->space,
-			  glk_arena_size(cache, cache->memory));
-}
-
 static int serve(struct glk_arena *arena, const struct glk_request *request,
 	struct glk_seat *seat, uint64_t *ret_addr)
 {
@@ -135,8 +121,9 @@ static int serve(struct glk_arena *arena, const struct glk_request *request,
 
 	/* as it was asked for: the GPU may have rounded it in its own way */
 	again.rounded = (request->size + GLAKE_GRAIN - 1) & ~(uint64_t)(GLAKE_GRAIN - 1);
-	return glk_arena_serve(
-		is_tagged(arena) ? arena : &cache->beside, &again, seat, NULL, ret_addr);
+	/* a tag has its blocks together */
+	return glk_arena_serve(arena != &cache->arena ? arena : &cache->beside, &again,
+		seat, NULL, ret_addr);
 }
 
 int glk_beside_serve(struct glk_arena *arena, const struct glk_request *request, int err,
@@ -148,7 +135,10 @@ int glk_beside_serve(struct glk_arena *arena, const struct glk_request *request,
 	if (!is_for_host(cache, request, err))
 		return err;
 	why = glk_thread_current->error;
-	err = start(cache);
+	err = cache->beside.map.pool
+		? 0
+		: glk_arena_init(&cache->beside, cache, &ops, &cache->space,
+			  glk_arena_size(cache, cache->memory));
 	if (err)
 		return err;
 	err = serve(arena, request, seat, ret_addr);

@@ -201,7 +201,7 @@ int glk_managed_trim(struct glk_cache *cache);
  * -ENOENT without a record. */
 int glk_cache_managed_say(struct glk_cache *cache, uint64_t addr, uint64_t size,
 	enum glk_managed_say what, struct glk_place place);
-/* managed/ease.c: an address went to and fro between processors, of which bit n is GPU n and bit 63 the
+/* managed/say.c: an address went to and fro between processors, of which bit n is GPU n and bit 63 the
  * host, at a time by CLOCK_MONOTONIC_RAW: what was before the block there does not count. It may be
  * anybody's. Without the lock; for a few calls of the driver, and keeps the record of the thread. */
 void glk_cache_managed_ease(
@@ -295,15 +295,14 @@ struct glk_rows {
 int glk_cache_rows(struct glk_cache *cache, uint64_t addr, const struct glk_rows *rows,
 	struct CUstream_st *stream);
 int glk_cache_quiet(struct glk_cache *cache, struct glake_returned *ret);
-int glk_cache_suspend(struct glk_cache *cache, struct glake_suspended *ret);
-/* vacate.c. What a GPU has away in memory of another one goes to the host, and that memory back. 0; -ENOMEM,
+int glk_cache_suspend(
+	struct glk_cache *cache, bool in_place, struct glake_suspended *ret);
+int glk_cache_resume(struct glk_cache *cache, bool lazy, struct glake_suspended *ret);
+/* suspend.c. What a GPU has away in memory of another one goes to the host, and that memory back. 0; -ENOMEM,
  * -EBUSY (a block is in the hands of another call), or the driver's error, with the rest where it was. */
 int glk_cache_vacate(struct glk_cache *cache);
 /* A GPU lends no more, or again unless it is suspended. */
 void glk_cache_lend(struct glk_cache *cache, bool on);
-int glk_cache_suspend_in_place(struct glk_cache *cache, struct glake_suspended *ret);
-int glk_cache_resume(struct glk_cache *cache, struct glake_suspended *ret);
-int glk_cache_resume_lazy(struct glk_cache *cache, struct glake_suspended *ret);
 
 /* hostpool.c: contracts as in glake/host.h. The stream is of this GPU, the pool any one's; -ENOENT without a
  * record where it has no live block there. */
@@ -320,7 +319,7 @@ int glk_cache_tag_open(struct glk_cache *cache, uint32_t id);
 int glk_cache_tag_close(struct glk_cache *cache, uint32_t id);
 int glk_cache_tag_get(struct glk_cache *cache, uint32_t id, struct glake_tag *ret);
 int glk_cache_tag_limit(struct glk_cache *cache, uint32_t id, uint64_t bytes);
-/* managed/source.c: what the driver gave for a range of managed memory, in which a live block lies; false: it is none. */
+/* managed/chunk.c: what the driver gave for a range of managed memory, in which a live block lies; false: it is none. */
 bool glk_managed_piece(const struct glk_cache *cache, const struct glk_range *range,
 	uint64_t *ret_addr, uint64_t *ret_size);
 
@@ -370,10 +369,8 @@ void glk_cache_figures(struct glk_cache *cache, struct glake_stats *ret_stats);
 uint64_t glk_cache_in_flight(const struct glk_cache *cache);
 void glk_cache_reset_peaks(struct glk_cache *cache);
 
-/* runs.c: as glake_map(). */
-int glk_cache_walk(struct glk_cache *cache, uint64_t from, glake_run_fn fn, void *arg);
-/* The same, not much further than to an address. */
-int glk_cache_walk_to(
+/* runs.c: as glake_map(), not much further than to an address. */
+int glk_cache_walk(
 	struct glk_cache *cache, uint64_t from, uint64_t to, glake_run_fn fn, void *arg);
 
 /* refusal.c: a request was answered -ENOMEM, with a record. Without the lock. */
@@ -389,11 +386,11 @@ int glk_cache_peer(struct glk_cache *cache, int peer, bool on);
 void glk_peer_stays(struct glk_cache *cache, uint64_t gpus);
 void glk_peer_settle(struct glk_cache *cache);
 
-/* trim.c: as glake_trim(). */
-int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_released);
-/* The same, but that idle memory of the host is kept for the next time; what is lent goes to its lender. */
-int glk_cache_trim_gpu(struct glk_cache *cache, uint64_t keep, uint64_t *ret_released);
-/* give.c: so many bytes of the GPU for another process: what lies idle; and before `until`, which may be 0, what the
+/* trim.c: as glake_trim(); or of memory of the host only what is lent goes, to its lender, and the rest is kept for the
+ * next time. */
+int glk_cache_trim(
+	struct glk_cache *cache, uint64_t keep, bool lent, uint64_t *ret_released);
+/* trim.c: so many bytes of the GPU for another process: what lies idle; and before `until`, which may be 0, what the
  * program frees when it is asked, and cold blocks. That waits for the GPU. */
 void glk_cache_give(struct glk_cache *cache, uint64_t bytes, int64_t until);
 /* Gives the idle pages of an arena back that are ready to go. Under the lock. 0 or the driver's error. */

@@ -43,6 +43,10 @@ struct dedup {
 	uint64_t *
 		source; /* of each slot of the block an address with the same number; 0: none */
 	uint32_t *own; /* and the part of the look that has its number, from 1; 0: none */
+	/* A block beside it, which has pages meanwhile: its address; and while it is claimed. */
+	uint64_t beside;
+	struct glk_extent *t;
+	struct glk_moving moving;
 	struct glake_sealed did;
 };
 
@@ -62,20 +66,30 @@ static bool is_final(const struct glk_cache *cache, const struct glk_extent *e)
 	return glk_part_is_elastic(cache, e) && glk_part_at(cache, e)->final;
 }
 
+/* Without the lock, nor in a plan, from the one to the other. */
+static void step_out(struct glk_cache *cache)
+{
+	glk_plan_park(cache, false);
+	glk_lock_pause(&cache->lock);
+}
+
+static void step_in(struct glk_cache *cache)
+{
+	glk_lock_resume(&cache->lock);
+	glk_plan_unpark(cache, false);
+}
+
 /* ---- What is looked at ---- */
 
 static int hash(struct dedup *d, uint64_t addr, uint64_t bytes)
 {
-	struct glk_cache *cache = d->cache;
 	int err;
 
-	glk_plan_park(cache, false);
-	glk_lock_pause(&cache->lock);
+	step_out(d->cache);
 	err = glk_likeness_hash(d->look, addr, bytes);
 	if (!err)
 		err = glk_likeness_wait(d->look);
-	glk_lock_resume(&cache->lock);
-	glk_plan_unpark(cache, false);
+	step_in(d->cache);
 	return err;
 }
 
@@ -243,11 +257,9 @@ static int compare(struct dedup *d, struct glk_alike_pair *pairs, uint32_t count
 {
 	int err;
 
-	glk_plan_park(d->cache, false);
-	glk_lock_pause(&d->cache->lock);
+	step_out(d->cache);
 	err = glk_likeness_compare(d->look, pairs, count, slot_bytes(d));
-	glk_lock_resume(&d->cache->lock);
-	glk_plan_unpark(d->cache, false);
+	step_in(d->cache);
 	return err;
 }
 
@@ -444,8 +456,7 @@ static int pair(struct dedup *d)
 struct across {
 	struct dedup *d;
 	struct glk_lessee *lessee;
-	uint64_t turn, beside;
-	struct glk_extent *t; /* the block beside it */
+	uint64_t turn;
 	uint32_t count;
 	uint32_t slot[GLK_COMMONS_MOST];
 	struct glk_common common[GLK_COMMONS_MOST];
@@ -487,11 +498,9 @@ static int ask_across(struct across *a,
 	struct glk_cache *cache = a->d->cache;
 	int err;
 
-	glk_plan_park(cache, false);
-	glk_lock_pause(&cache->lock);
+	step_out(cache);
 	err = ask(a->lessee, cache->node, slot_bytes(a->d), a->common, a->count);
-	glk_lock_resume(&cache->lock);
-	glk_plan_unpark(cache, false);
+	step_in(cache);
 	return err;
 }
 
@@ -523,7 +532,7 @@ static int exchange_beside(struct across *a, struct glk_alike_pair *pairs, uint3
 	for (uint32_t i = 1; i <= count && !err; i++) {
 		if (i < count && pairs[i].b == pairs[i - 1].b + bytes)
 			continue;
-		err = exchange_equal(d, a->t, pairs + first, i - first);
+		err = exchange_equal(d, a->d->t, pairs + first, i - first);
 		first = i;
 	}
 	return err;
@@ -534,7 +543,7 @@ static int take_found(struct across *a)
 {
 	struct dedup *d = a->d;
 	const struct glk_map *map = &d->arena->map;
-	uint32_t at = glk_extent_first(map, a->t), pages[GLK_COMMONS_MOST], count = 0,
+	uint32_t at = glk_extent_first(map, d->t), pages[GLK_COMMONS_MOST], count = 0,
 		 rest = 0;
 	struct glk_alike_pair pairs[GLK_COMMONS_MOST];
 	struct glk_portion all;
@@ -554,13 +563,13 @@ static int take_found(struct across *a)
 	a->count = rest;
 	if (!count)
 		return 0;
-	if (stand(d, a->t, at, pages, count)) {
+	if (stand(d, a->d->t, at, pages, count)) {
 		turn_away(d, pages, count);
 		return 0;
 	}
 	err = exchange_beside(a, pairs, count);
-	all = portion_of(d, a->t, at, count);
-	glk_elastic_go(d->arena, a->t, d->on, &all, 1);
+	all = portion_of(d, a->d->t, at, count);
+	glk_elastic_go(d->arena, a->d->t, d->on, &all, 1);
 	return err;
 }
 
@@ -601,6 +610,30 @@ static void let_go(struct glk_cache *cache, const struct glk_extent *e, uint32_t
 	glk_plan_end(cache);
 }
 
+/* Both blocks are in the hands of the caller, from the one to the other. */
+static int take_both(struct dedup *d, struct glk_extent *e, uint32_t on)
+{
+	struct glk_arena *same;
+	int err = check_again(d, e);
+
+	if (err)
+		return err;
+	d->t = glk_away_find(d->cache, d->beside, &same);
+	if (!d->t || !glk_away_take(d->cache, d->t, &d->moving))
+		return -EBUSY;
+	d->on = on;
+	return 0;
+}
+
+static void let_both_go(struct dedup *d, int err)
+{
+	glk_away_mark(d->cache, d->e, d->on);
+	glk_away_mark(d->cache, d->t, d->on);
+	glk_part_settle(d->arena, d->t, d->on, err);
+	glk_part_settle(d->arena, d->e, d->on, err);
+	glk_away_let_go(d->cache, d->t, &d->moving);
+}
+
 static int exchange_across(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	const struct glk_asking *how)
 {
@@ -608,16 +641,10 @@ static int exchange_across(struct glk_arena *arena, struct glk_extent *e, uint32
 	uint32_t first = slot_at(&arena->map, e, a->d->addr),
 		 end = first + (uint32_t)(a->d->size / slot_bytes(a->d));
 	struct glake_error why = glk_thread_current->error;
-	int err = check_again(a->d, e), away = 0;
-	struct glk_arena *same;
-	struct glk_moving m;
+	int err = take_both(a->d, e, on), away = 0;
 
 	if (err)
 		return err;
-	a->t = glk_away_find(arena->gpu, a->beside, &same);
-	if (!a->t || !glk_away_take(arena->gpu, a->t, &m))
-		return -EBUSY;
-	a->d->on = on;
 	let_go(arena->gpu, e, on);
 	for (uint32_t slot = first; slot < end && !err && !away;) {
 		slot = gather_alone(a, slot, end);
@@ -633,11 +660,7 @@ static int exchange_across(struct glk_arena *arena, struct glk_extent *e, uint32
 	/* a broker that has gone, or a driver that hands nothing out, is no fault of the seal */
 	if (away)
 		glk_error_back(&why);
-	glk_away_mark(arena->gpu, e, on);
-	glk_away_mark(arena->gpu, a->t, on);
-	glk_part_settle(arena, a->t, on, err);
-	glk_part_settle(arena, e, on, err);
-	glk_away_let_go(arena->gpu, a->t, &m);
+	let_both_go(a->d, err);
 	return err;
 }
 
@@ -649,7 +672,7 @@ static int begin_across(struct glk_arena *arena, struct glk_extent *e, uint32_t 
 
 	return err ? err
 		   : glk_elastic_beside(
-			     arena, on, a->d->stream, GLK_COMMONS_MOST, &a->beside);
+			     arena, on, a->d->stream, GLK_COMMONS_MOST, &a->d->beside);
 }
 
 static int seal_across(struct dedup *d, struct glk_lessee *lessee)
@@ -667,7 +690,7 @@ static int seal_across(struct dedup *d, struct glk_lessee *lessee)
 		return err;
 	how.fn = exchange_across;
 	err = glk_asked(d->cache, d->addr, d->stream, &how);
-	failed = glk_cache_free(d->cache, a.beside, d->stream);
+	failed = glk_cache_free(d->cache, d->beside, d->stream);
 	/* it is for others to have */
 	if (d->did.saved > saved)
 		glk_cache_give(d->cache, d->did.saved - saved, 0);
@@ -717,11 +740,6 @@ int glk_cache_seal(struct glk_cache *cache, struct glk_lessee *lessee, uint64_t 
 }
 
 /* ---- Pages of its own ---- */
-
-struct unseal {
-	struct dedup d;
-	uint64_t beside; /* a block that has the pages meanwhile */
-};
 
 /* The first slot that is none of a sealed page's any more. */
 static uint32_t behind(const struct glk_map *map, uint32_t slot)
@@ -779,9 +797,8 @@ static int keep_run(struct dedup *d, uint32_t first, uint32_t last)
 	return 0;
 }
 
-static int own_run(struct unseal *u, struct glk_extent *t, uint32_t slot, uint32_t slots)
+static int own_run(struct dedup *d, struct glk_extent *t, uint32_t slot, uint32_t slots)
 {
-	struct dedup *d = &u->d;
 	const struct glk_map *map = &d->arena->map;
 	struct glk_portion portion = portion_of(d, d->e, slot, slots), all = {0};
 	uint32_t pages[BATCH], at = glk_extent_first(map, t), count = 0;
@@ -815,20 +832,13 @@ static int own_run(struct unseal *u, struct glk_extent *t, uint32_t slot, uint32
 static int own(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	const struct glk_asking *how)
 {
-	struct unseal *u = how->arg;
+	struct dedup *d = how->arg;
 	const struct glk_map *map = &arena->map;
 	struct glk_stretch all = glk_part_all(map, e);
-	struct glk_arena *same;
-	struct glk_extent *t;
-	struct glk_moving m;
-	int err = check_again(&u->d, e);
+	int err = take_both(d, e, on);
 
 	if (err)
 		return err;
-	t = glk_away_find(arena->gpu, u->beside, &same);
-	if (!t || !glk_away_take(arena->gpu, t, &m))
-		return -EBUSY;
-	u->d.on = on;
 	for (uint32_t slot = all.first, end; slot <= all.last && !err; slot = end) {
 		bool stays;
 
@@ -836,28 +846,24 @@ static int own(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 		if (!glk_is_sealed(map, slot))
 			continue;
 		end = behind(map, slot);
-		stays = is_last(&u->d, slot);
+		stays = is_last(d, slot);
 		while (end <= all.last && glk_is_sealed(map, end) &&
-			behind(map, end) - slot <= BATCH && is_last(&u->d, end) == stays)
+			behind(map, end) - slot <= BATCH && is_last(d, end) == stays)
 			end = behind(map, end);
-		err = stays ? keep_run(&u->d, slot, end - 1)
-			    : own_run(u, t, slot, end - slot);
+		err = stays ? keep_run(d, slot, end - 1)
+			    : own_run(d, d->t, slot, end - slot);
 		glk_plan_step(arena->gpu);
 	}
-	glk_away_mark(arena->gpu, e, on);
-	glk_away_mark(arena->gpu, t, on);
-	glk_part_settle(arena, t, on, err);
-	glk_part_settle(arena, e, on, err);
+	let_both_go(d, err);
 	if (!err)
 		glk_part_at(arena->gpu, e)->final = false;
-	glk_away_let_go(arena->gpu, t, &m);
 	return err;
 }
 
 static int begin_own(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	const struct glk_asking *how)
 {
-	struct unseal *u = how->arg;
+	struct dedup *d = how->arg;
 	int err = refuse(arena, e);
 
 	(void)on;
@@ -865,20 +871,20 @@ static int begin_own(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 		return err;
 	if (!is_final(arena->gpu, e))
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
-			"the block at 0x%" PRIx64 " is not sealed", u->d.addr);
+			"the block at 0x%" PRIx64 " is not sealed", d->addr);
 	if (glk_extent_lacks(e) && glk_part_at(arena->gpu, e)->away)
 		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
-			"the block at 0x%" PRIx64 " is away, or a part of it", u->d.addr);
-	u->d.arena = arena;
-	u->d.e = e;
+			"the block at 0x%" PRIx64 " is away, or a part of it", d->addr);
+	d->arena = arena;
+	d->e = e;
 	return glk_elastic_beside(
-		arena, on, u->d.stream, most_at_once(arena, e), &u->beside);
+		arena, on, d->stream, most_at_once(arena, e), &d->beside);
 }
 
 int glk_cache_unseal(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
 {
-	struct unseal u = {.d = {.cache = cache, .addr = addr, .stream = stream}};
-	struct glk_asking how = {.fn = begin_own, .takes = true, .arg = &u};
+	struct dedup d = {.cache = cache, .addr = addr, .stream = stream};
+	struct glk_asking how = {.fn = begin_own, .takes = true, .arg = &d};
 	int err = glk_asked(cache, addr, stream, &how), failed;
 
 	if (err)
@@ -888,7 +894,7 @@ int glk_cache_unseal(struct glk_cache *cache, uint64_t addr, struct CUstream_st 
 	how.fn = own;
 	if (!err)
 		err = glk_asked(cache, addr, stream, &how);
-	failed = glk_cache_free(cache, u.beside, stream);
+	failed = glk_cache_free(cache, d.beside, stream);
 	return err ? err : failed;
 }
 

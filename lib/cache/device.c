@@ -61,18 +61,13 @@ static int make_rows(struct glk_cache *cache)
  * have, and no more than the steps of all tags of a large GPU. */
 #define OTHERS_MOST (12 * GLK_TIB)
 
-static uint64_t space_size(const struct glk_cache *cache)
-{
-	uint64_t span = cache->conf->map_span, others = (GLAKE_TAGS_MAX + 1) * span;
-
-	return span + (others < OTHERS_MOST ? others : OTHERS_MOST);
-}
-
 static int make(struct glk_cache *cache)
 {
 	uint64_t step = STEP_PART * cache->memory,
 		 most = STEPS_MOST / (uint64_t)cache->pool->gpus;
-	int err = glk_space_init(&cache->space, cache->node, space_size(cache));
+	uint64_t span = cache->conf->map_span, others = (GLAKE_TAGS_MAX + 1) * span;
+	int err = glk_space_init(&cache->space, cache->node,
+		span + (others < OTHERS_MOST ? others : OTHERS_MOST));
 
 	if (err)
 		return err;

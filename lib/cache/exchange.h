@@ -102,7 +102,7 @@ bool glk_line_has(const struct glk_line *line, const struct glk_extent *e);
  * error that is not for want of room. */
 int glk_quiet_arena(struct glk_arena *arena);
 
-/* lower.c. In a closed plan, while the GPU is suspended: all blocks of it that may go lie on the host in
+/* In a closed plan, while the GPU is suspended: all blocks of it that may go lie on the host in
  * place, or on the GPU. 0; -ENOMEM, -EBUSY, -EIO, with each where it was or where it goes. */
 int glk_lower_all(struct glk_cache *cache);
 int glk_raise_all(struct glk_cache *cache);

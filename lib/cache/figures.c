@@ -32,17 +32,12 @@ static void gather_space(const struct glk_map *map, struct glake_stats *s)
 	s->mapped += map->space->mapped_bytes;
 }
 
-/* Pages of the GPU that are mapped. Those that are not lie in lists, or in the hands of a request. */
-static uint64_t mapped_pages(const struct glk_cache *cache)
-{
-	return cache->space.of[GLK_OF_NODE].page_bytes + glk_graph_held(cache);
-}
-
 uint64_t glk_cache_in_flight(const struct glk_cache *cache)
 {
 	const struct glk_node *node = cache->node;
-	uint64_t known =
-		mapped_pages(cache) + glk_node_free(node) + glk_load_relaxed(&node->lost);
+	/* that are mapped, and that lie in lists: all others are in the hands of a request */
+	uint64_t known = cache->space.of[GLK_OF_NODE].page_bytes + glk_graph_held(cache) +
+		glk_node_free(node) + glk_load_relaxed(&node->lost);
 	uint64_t held = glk_load_relaxed(&node->held);
 
 	known += glk_load_relaxed(&node->lent);

@@ -15,7 +15,7 @@ struct glk_request;
 #define GLK_REFUSAL_RUNS     100000
 #define GLK_REFUSAL_TEXT     8192 /* bytes, with the zero */
 
-/* refusal_text.c: writes it, in a form of glake/refusal.h; the bytes without the zero. `now` is the
+/* Writes it, in a form of glake/refusal.h; the bytes without the zero. `now` is the
  * time, `gpu` the number. */
 size_t glk_refusal_print(const struct glk_refusal *r, int gpu, int form, int64_t now,
 	char *buffer, size_t size);

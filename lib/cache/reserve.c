@@ -15,15 +15,14 @@
 #define STEP ((uint64_t)1 << 30)
 
 /* For what goes away. With the lock, which is given up meanwhile. */
-static int make_pieces(struct glk_reserve *reserve)
+static int make_pieces(struct glk_cache *cache)
 {
-	struct glk_cache *cache = reserve->cache;
 	struct glk_store *store = &cache->mover.store;
 	uint64_t want = cache->conf->tier_host_reserve;
 	int err = 0;
 
 	store->reserve = want;
-	while (!err && store->held < want && !glk_load_relaxed(&reserve->stop)) {
+	while (!err && store->held < want && !glk_load_relaxed(&cache->reserve.stop)) {
 		uint64_t step = want - store->held < STEP ? want - store->held : STEP;
 
 		err = glk_store_ready(store, store->held - store->used + step);
@@ -41,16 +40,15 @@ static uint64_t pages_held(const struct glk_cache *cache)
 }
 
 /* Pages for what goes to the host in place, up to so many bytes of them. Likewise. */
-static int make_pages(struct glk_reserve *reserve, enum glk_class class, uint64_t want)
+static int make_pages(struct glk_cache *cache, enum glk_class class, uint64_t want)
 {
-	struct glk_cache *cache = reserve->cache;
 	struct glk_node *host = cache->host;
 	size_t size = host->page_size[class];
 	uint32_t page;
 	int err = 0;
 
 	while (!err && pages_held(cache) + size <= want && !glk_node_lender(host) &&
-		!glk_load_relaxed(&reserve->stop)) {
+		!glk_load_relaxed(&cache->reserve.stop)) {
 		glk_lock_pause(&cache->lock);
 		err = glk_node_grow(host, size, &page);
 		if (!err)
@@ -62,77 +60,61 @@ static int make_pages(struct glk_reserve *reserve, enum glk_class class, uint64_
 		: err;
 }
 
-static int make_ready(struct glk_reserve *reserve)
+static int make_ready(struct glk_cache *cache)
 {
-	struct glk_cache *cache = reserve->cache;
 	uint64_t pages = cache->conf->tier_place_reserve;
 	int err = glk_away_start(cache);
 
 	if (err)
 		return err;
 	glk_lock(&cache->lock);
-	err = make_pieces(reserve);
+	err = make_pieces(cache);
 	if (!err)
-		err = make_pages(reserve, GLK_CLASS_LARGE, pages - pages / 16);
+		err = make_pages(cache, GLK_CLASS_LARGE, pages - pages / 16);
 	if (!err)
-		err = make_pages(reserve, GLK_CLASS_SMALL, pages);
+		err = make_pages(cache, GLK_CLASS_SMALL, pages);
 	glk_unlock(&cache->lock);
 	return err;
 }
 
 static void *run(void *arg)
 {
-	struct glk_reserve *reserve = arg;
+	struct glk_cache *cache = arg;
 
-	if (make_ready(reserve))
+	if (make_ready(cache))
 		glk_warn(
 			"GPU %d: the host does not have ready what tier.host_reserve and "
 			"tier.place_reserve ask for: %s",
-			reserve->cache->device, glk_thread_current->error.text);
+			cache->device, glk_thread_current->error.text);
 	return NULL;
 }
 
 void glk_reserve_start(struct glk_cache *cache)
 {
-	struct glk_reserve *reserve;
 	int err;
 
 	if (!cache->host ||
 		!(cache->conf->tier_host_reserve || cache->conf->tier_place_reserve))
 		return;
-	reserve = glk_region_new(sizeof(*reserve));
-	if (reserve) {
-		reserve->cache = cache;
-		err = glk_thread_start(&reserve->thread, "glake-reserve", run, reserve);
-	} else {
-		err = ENOMEM;
-	}
-	if (!err) {
-		cache->reserve = reserve;
-		return;
-	}
-	if (reserve)
-		glk_region_free(reserve, sizeof(*reserve));
-	glk_warn("GPU %d: no thread to make memory of the host ready: error %d",
-		cache->device, err);
+	err = glk_thread_start(&cache->reserve.thread, "glake-reserve", run, cache);
+	cache->reserve.runs = !err;
+	if (err)
+		glk_warn("GPU %d: no thread to make memory of the host ready: error %d",
+			cache->device, err);
 }
 
 void glk_reserve_yield(struct glk_cache *cache)
 {
-	if (cache->reserve)
-		glk_store_relaxed(&cache->reserve->stop, true);
+	glk_store_relaxed(&cache->reserve.stop, true);
 }
 
 void glk_reserve_stop(struct glk_cache *cache)
 {
-	struct glk_reserve *reserve = cache->reserve;
-
-	if (!reserve)
+	if (!cache->reserve.runs)
 		return;
-	glk_store_relaxed(&reserve->stop, true);
-	pthread_join(reserve->thread, NULL);
-	cache->reserve = NULL;
-	glk_region_free(reserve, sizeof(*reserve));
+	glk_store_relaxed(&cache->reserve.stop, true);
+	pthread_join(cache->reserve.thread, NULL);
+	cache->reserve.runs = false;
 }
 
 static enum glk_idle_answer leave_one(struct glk_map *map, uint32_t id, void *arg)

@@ -10,12 +10,6 @@
  */
 #include "cache/cache.h"
 
-struct glk_reserve {
-	struct glk_cache *cache;
-	pthread_t thread;
-	glk_atomic(bool) stop;
-};
-
 /* Starts the thread, if the configuration wants one. Where none can be had the log says so. */
 void glk_reserve_start(struct glk_cache *cache);
 /* Ends it, behind what it is making. Not under the lock. */

@@ -530,12 +530,7 @@ static int hand_out(struct turn *t, struct kept *kept, glake_run_fn fn, void *ar
 	return err;
 }
 
-int glk_cache_walk(struct glk_cache *cache, uint64_t from, glake_run_fn fn, void *arg)
-{
-	return glk_cache_walk_to(cache, from, UINT64_MAX, fn, arg);
-}
-
-int glk_cache_walk_to(
+int glk_cache_walk(
 	struct glk_cache *cache, uint64_t from, uint64_t to, glake_run_fn fn, void *arg)
 {
 	struct turn t = {.cache = cache, .at = from};

@@ -112,15 +112,6 @@ static int check_range(const struct share *s, const struct glk_sharing *r)
 	return err;
 }
 
-static int check(const struct share *s)
-{
-	int err = glk_part_check_elastic(s->arena, s->e);
-
-	for (size_t i = 0; i < s->all->count && !err; i++)
-		err = check_range(s, &s->all->pages[i]);
-	return err;
-}
-
 static int check_copies(const struct share *s)
 {
 	for (size_t i = 0; i < s->all->copied; i++) {
@@ -220,7 +211,9 @@ static int share(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 
 	s->arena = arena;
 	s->e = e;
-	err = check(s);
+	err = glk_part_check_elastic(arena, e);
+	for (size_t i = 0; i < s->all->count && !err; i++)
+		err = check_range(s, &s->all->pages[i]);
 	if (!err && s->all->owned)
 		err = glk_elastic_come(arena, e, on, s->all->own, s->all->owned,
 			s->all->how, s->all->ret_wants);

@@ -4,6 +4,7 @@
  * refused, bins are closed and emptied, each block goes away, and the pages go. What fails half way
  * is gone on with by a second call, or undone by a resume.
  */
+#include "base/conf.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/probe.h"
@@ -160,7 +161,7 @@ static int send_all(struct glk_cache *cache, bool in_place, struct glake_suspend
 	if (!err)
 		err = glk_away_everywhere(cache, send, &sending);
 	if (!err)
-		err = glk_tags_send_small(cache, did);
+		err = glk_small_send(cache, NULL, false, did);
 	/* what threads that were about to free a block have put into bins since */
 	glk_quick_flush(cache);
 	failed = glk_away_release(&cache->arena);
@@ -201,10 +202,10 @@ static int have_pass(struct glk_cache *cache, void *did)
 {
 	int err = glk_away_everywhere(cache, have, did);
 
-	return err ? err : glk_tags_have_small(cache, did);
+	return err ? err : glk_small_have(cache, NULL, did);
 }
 
-static int suspend(struct glk_cache *cache, bool in_place, struct glake_suspended *ret)
+int glk_cache_suspend(struct glk_cache *cache, bool in_place, struct glake_suspended *ret)
 {
 	struct glake_suspended did = {.sz = sizeof(did)};
 	uint64_t before, after, trimmed;
@@ -219,7 +220,7 @@ static int suspend(struct glk_cache *cache, bool in_place, struct glake_suspende
 	failed = 0;
 	if (glk_load_relaxed(&cache->suspended)) {
 		glk_unlock(&cache->lock);
-		failed = glk_cache_trim_gpu(cache, 0, &trimmed);
+		failed = glk_cache_trim(cache, 0, true, &trimmed);
 		glk_lock(&cache->lock);
 	}
 	after = glk_load_relaxed(&cache->node->held);
@@ -233,17 +234,7 @@ static int suspend(struct glk_cache *cache, bool in_place, struct glake_suspende
 	return err ? err : failed;
 }
 
-int glk_cache_suspend(struct glk_cache *cache, struct glake_suspended *ret)
-{
-	return suspend(cache, false, ret);
-}
-
-int glk_cache_suspend_in_place(struct glk_cache *cache, struct glake_suspended *ret)
-{
-	return suspend(cache, true, ret);
-}
-
-static int resume(struct glk_cache *cache, bool lazy, struct glake_suspended *ret)
+int glk_cache_resume(struct glk_cache *cache, bool lazy, struct glake_suspended *ret)
 {
 	struct glake_suspended did = {.sz = sizeof(did)};
 	int err;
@@ -271,12 +262,55 @@ static int resume(struct glk_cache *cache, bool lazy, struct glake_suspended *re
 	return err;
 }
 
-int glk_cache_resume(struct glk_cache *cache, struct glake_suspended *ret)
+/*
+ * A GPU that lends memory for contents that are away wants it back, since it is about to be suspended: what
+ * the others have there goes to the host, block by block, over their own streams and under their own locks.
+ * None of it waits for the lender, whose lock nobody here has.
+ */
+
+/* What the host has no room for stays, as what is not what it was does, and another one may go. */
+static int move(struct glk_arena *arena, struct glk_extent *e, void *arg)
 {
-	return resume(cache, false, ret);
+	int *short_of = arg, err;
+
+	if (!glk_extent_lacks(e))
+		return 0;
+	err = glk_part_home(arena, e);
+	if (err != -ENOMEM && err != -EIO)
+		return err;
+	*short_of = err;
+	return 0;
 }
 
-int glk_cache_resume_lazy(struct glk_cache *cache, struct glake_suspended *ret)
+static int move_pass(struct glk_cache *cache, void *arg)
 {
-	return resume(cache, true, ret);
+	int short_of = 0, err = glk_away_everywhere(cache, move, &short_of);
+
+	(void)arg;
+	if (!err)
+		err = glk_small_home(cache);
+	return err ? err : short_of;
+}
+
+int glk_cache_vacate(struct glk_cache *cache)
+{
+	int err;
+
+	/* pairs with: the release in glk_away_start */
+	if (!glk_load_acquire(&cache->moves))
+		return 0;
+	glk_turn_begin(cache);
+	/* one that is in the hands of another call is looked for again */
+	err = glk_sending_all(
+		cache, &cache->mover.store.lent_used, true, move_pass, NULL);
+	glk_mover_give(&cache->mover);
+	glk_turn_end(cache);
+	return err;
+}
+
+void glk_cache_lend(struct glk_cache *cache, bool on)
+{
+	glk_lock(&cache->lock);
+	glk_lend_shut(cache->node, !on || glk_load_relaxed(&cache->suspended));
+	glk_unlock(&cache->lock);
 }

@@ -45,7 +45,7 @@ static void look_around(
 	struct around a = {.begin = begin, .end = end, .d = d};
 	struct glake_block block = {.sz = sizeof(block)};
 
-	glk_cache_walk_to(cache, begin > NEAR ? begin - NEAR : 0, end + NEAR, see, &a);
+	glk_cache_walk(cache, begin > NEAR ? begin - NEAR : 0, end + NEAR, see, &a);
 	/* a part of it may have been seen alone */
 	if (d->before && !glk_cache_query(cache, (uintptr_t)d->before, &block)) {
 		d->before = block.base;

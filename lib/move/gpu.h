@@ -38,7 +38,6 @@ struct glk_hints;
 struct glk_io;
 struct glk_managed;
 struct glk_moving;
-struct glk_reserve;
 struct glk_row;
 struct glk_bin;
 struct glk_sampled;
@@ -241,8 +240,12 @@ struct glk_cache {
 	struct {
 		uint64_t came, early, late, useless;
 	} prefetch;
-	struct glk_reserve *reserve; /* NULL: no memory of the host is made ready */
-	glk_atomic(bool) moves;	     /* there is one */
+	struct {
+		pthread_t thread;
+		bool runs; /* memory of the host is made ready */
+		glk_atomic(bool) stop;
+	} reserve;		/* see cache/reserve.h */
+	glk_atomic(bool) moves; /* there is one */
 	uint64_t *sums; /* of sealed pages, by slot, 0 for none; NULL: there are none */
 	glk_atomic(bool)
 		encrypts; /* what goes to the host: security.level=3, of a tag too */

@@ -102,7 +102,7 @@ static void *run(void *arg)
 		if (!seed_below(&state, 40))
 			stream = renew(stream);
 		if (!seed_below(&state, 200))
-			glk_cache_trim(&rig.cache, 64 * MIB, &unused);
+			glk_cache_trim(&rig.cache, 64 * MIB, false, &unused);
 		if (!seed_below(&state, 100))
 			walk();
 	}

@@ -101,7 +101,7 @@ int main(void)
 	is_sound(&rig, "the books agree");
 	is_int(rig_free(&rig, glk_load_relaxed(&left), rig.stream[0]), 0,
 		"the last block is freed");
-	is_int(glk_cache_trim(&rig.cache, 0, &unused), 0, "trimmed");
+	is_int(glk_cache_trim(&rig.cache, 0, false, &unused), 0, "trimmed");
 	s = rig_figures(&rig);
 	is_int(s.live + s.given + s.live_blocks + s.quick + s.reserved, 0, "to nothing");
 	ok(glk_load_relaxed(&rig.cache.arena.map.extents.live) < 8,

@@ -284,7 +284,7 @@ static void *run(void *arg)
 		if (!seed_below(&t->seed, 400))
 			capture(&t->seed);
 		if (!seed_below(&t->seed, 400))
-			glk_cache_trim(&rig.cache, 32 * MIB, &unused);
+			glk_cache_trim(&rig.cache, 32 * MIB, false, &unused);
 		if (!seed_below(&t->seed, 200))
 			walk();
 	}

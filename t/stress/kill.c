@@ -93,7 +93,7 @@ int main(void)
 		if (kills % 500)
 			continue;
 		/* with the bins empty, what is neither live nor free is what was lost */
-		odd += glk_cache_trim(&rig.cache, 0, &unused) != 0;
+		odd += glk_cache_trim(&rig.cache, 0, false, &unused) != 0;
 		seen = rig_walk(&rig);
 		tap_note("%d killed: %" PRIu64 " bytes live, %" PRIu64
 			 " in nobody's hands, %" PRIu64 " held",

@@ -135,8 +135,8 @@ static void *run(void *arg)
 		if (!seed_below(&state, 100))
 			ask_too_much(&state);
 		if (!seed_below(&state, 2000))
-			glk_cache_trim(
-				&rig.cache, seed_below(&state, 200) * MIB, &unused);
+			glk_cache_trim(&rig.cache, seed_below(&state, 200) * MIB, false,
+				&unused);
 	}
 	for (int i = 0; i < HELD; i++) {
 		if (blocks[i].held.addr)

@@ -125,8 +125,8 @@ static void play(struct worker *w)
 		if (!seed_below(&w->state, 300))
 			renew(w);
 		if (!seed_below(&w->state, 500) &&
-			glk_cache_trim(
-				&rig.cache, seed_below(&w->state, 200) * MIB, &unused))
+			glk_cache_trim(&rig.cache, seed_below(&w->state, 200) * MIB,
+				false, &unused))
 			count("no trim");
 	}
 }
@@ -223,7 +223,7 @@ int main(void)
 	is_int(s.live_blocks, 0, "no block");
 	is_int(s.given, 0, "no byte");
 	is_sound(&rig, "the books agree");
-	is_int(glk_cache_trim(&rig.cache, 0, &unused), 0, "trimmed");
+	is_int(glk_cache_trim(&rig.cache, 0, false, &unused), 0, "trimmed");
 	s = rig_figures(&rig);
 	ok(!s.quick && !s.reserved, "to nothing");
 	is_sound(&rig, "the books agree");

@@ -143,23 +143,22 @@ static uint32_t take_free(struct order *o, enum glk_class class)
 	return id;
 }
 
+/* As long as some of a class are missing. */
+static void take_class(struct order *o, enum glk_class class, const uint32_t *count)
+{
+	uint32_t id;
+
+	while (*count && (id = take_free(o, class))) {
+		push(o, id);
+		glk_plan_step(o->arena->gpu);
+	}
+}
+
 static void take_all_free(struct order *o)
 {
-	uint32_t id = 1;
-
-	while (o->large && (id = take_free(o, GLK_CLASS_LARGE))) {
-		push(o, id);
-		glk_plan_step(o->arena->gpu);
-	}
-	while (o->small && (id = take_free(o, GLK_CLASS_SMALL))) {
-		push(o, id);
-		glk_plan_step(o->arena->gpu);
-	}
-	id = 1;
-	while (o->others && (id = take_free(o, glk_node_class(o->node, o->other)))) {
-		push(o, id);
-		glk_plan_step(o->arena->gpu);
-	}
+	take_class(o, GLK_CLASS_LARGE, &o->large);
+	take_class(o, GLK_CLASS_SMALL, &o->small);
+	take_class(o, glk_node_class(o->node, o->other), &o->others);
 }
 
 /* The oldest mapping goes when a page would have more than the configuration wants. */
@@ -367,13 +366,12 @@ uint64_t glk_supply_target(struct glk_cache *gpu, uint64_t size)
 bool glk_supply_is_plenty(const struct glk_arena *arena, uint64_t size, uint64_t bytes)
 {
 	struct glk_cache *gpu = arena->gpu;
-	uint64_t held = glk_node_own(gpu->node), peak, most;
+	uint64_t held = glk_node_own(gpu->node), most;
 
 	/* the others have no target */
 	if (arena != &gpu->arena || glk_conf_target(gpu->conf, glk_fill(gpu)) < PLENTY)
 		return false;
-	peak = peak_of(gpu, size);
-	most = peak + glk_fill_above(gpu, peak);
+	most = glk_supply_target(gpu, size);
 	return held + bytes <= most && most <= glk_node_most(gpu->node);
 }
 

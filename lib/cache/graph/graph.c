@@ -104,17 +104,14 @@ static void take_out(struct glk_graph_list *list, struct glk_graph *graph)
 
 /* ---- Life ---- */
 
-static int unknown(struct glake_pool_id id)
-{
-	return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
-		"there is no pool %" PRIu64 ":%" PRIu64 " on this GPU", id.high, id.low);
-}
-
 int glk_graph_find(
 	struct glk_cache *cache, struct glake_pool_id id, struct glk_graph **ret_graph)
 {
 	*ret_graph = find(cache, id);
-	return *ret_graph ? 0 : unknown(id);
+	if (*ret_graph)
+		return 0;
+	return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+		"there is no pool %" PRIu64 ":%" PRIu64 " on this GPU", id.high, id.low);
 }
 
 static void free_table(struct glk_graphs *graphs)
@@ -190,25 +187,6 @@ static int make(
 	return 0;
 }
 
-/* From the announcement of a capture on its stream is left alone: a wait or an event of ours between
- * a question and the begin of the capture would become part of it, or break it. */
-static void announce(struct glk_cache *cache, struct glk_graph *graph, uint32_t stream)
-{
-	graph->announced = stream;
-	if (stream)
-		glk_stream_at(&cache->streams, stream)->announced++;
-}
-
-/* The stream may have ended meanwhile, and another one may have its place. */
-static void announce_end(struct glk_cache *cache, struct glk_graph *graph)
-{
-	struct glk_stream *s = glk_stream_at(&cache->streams, graph->announced);
-
-	if (graph->announced && s->announced && glk_load_relaxed(&s->key) == graph->key)
-		s->announced--;
-	graph->announced = 0;
-}
-
 /* The pool of a name, made at first, with one more in it. */
 static int hold(
 	struct glk_cache *cache, struct glake_pool_id id, struct glk_graph **ret_graph)
@@ -250,7 +228,11 @@ static int begin(
 	/* what the program freed since then is had when it has finished, and no event can be
 	 * recorded on a stream once it captures */
 	glk_event_poll(&cache->streams);
-	announce(cache, graph, b->capture ? 0 : stream);
+	/* from the announcement of a capture on its stream is left alone: a wait or an event of ours between
+	 * a question and the begin of the capture would become part of it, or break it */
+	graph->announced = b->capture ? 0 : stream;
+	if (graph->announced)
+		glk_stream_at(&cache->streams, stream)->announced++;
 	cache->streams.captures++;
 	if (!glk_graphs(cache)->open++)
 		glk_quick_divert(cache, GLK_DIVERT_GRAPH, true);
@@ -303,10 +285,15 @@ int glk_graph_hold(struct glk_cache *cache, struct glake_pool_id id)
 
 void glk_graph_close(struct glk_cache *cache, struct glk_graph *graph)
 {
+	struct glk_stream *s = glk_stream_at(&cache->streams, graph->announced);
+
 	graph->state = GLK_GRAPH_CLOSED;
 	take_out(&glk_graphs(cache)->opened, graph);
 	glk_graph_settle(graph);
-	announce_end(cache, graph);
+	/* it may have ended meanwhile, and another one may have its place */
+	if (graph->announced && s->announced && glk_load_relaxed(&s->key) == graph->key)
+		s->announced--;
+	graph->announced = 0;
 	cache->streams.captures--;
 	if (!--glk_graphs(cache)->open)
 		glk_quick_divert(cache, GLK_DIVERT_GRAPH, false);
@@ -328,16 +315,14 @@ void glk_graph_forget(struct glk_cache *cache, struct glk_graph *graph)
 int glk_graph_end(struct glk_cache *cache, struct glake_pool_id id)
 {
 	struct glk_graph *graph;
-	int err = 0;
+	int err;
 
 	glk_lock(&cache->lock);
-	graph = find(cache, id);
-	if (!graph)
-		err = unknown(id);
-	else if (graph->state != GLK_GRAPH_OPEN)
+	err = glk_graph_find(cache, id, &graph);
+	if (!err && graph->state != GLK_GRAPH_OPEN)
 		err = glk_error(-EINVAL, GLAKE_ERROR_INVAL,
 			"pool %" PRIu64 ":%" PRIu64 " was not begun", id.high, id.low);
-	else
+	if (!err)
 		glk_graph_close(cache, graph);
 	/* the filter may go with the caller; pairs with: asked in route.c */
 	while (!err && glk_load_seq_cst(&graph->callers))
@@ -401,17 +386,15 @@ int glk_graph_reap(struct glk_cache *cache)
 int glk_graph_release(struct glk_cache *cache, struct glake_pool_id id)
 {
 	struct glk_graph *graph;
-	int err = 0;
+	int err;
 
 	glk_graph_refresh(cache);
 	glk_lock(&cache->lock);
-	graph = find(cache, id);
-	if (!graph) {
-		err = unknown(id);
-	} else if (graph->state == GLK_GRAPH_OPEN) {
+	err = glk_graph_find(cache, id, &graph);
+	if (!err && graph->state == GLK_GRAPH_OPEN)
 		err = glk_error(-EBUSY, GLAKE_ERROR_BUSY,
 			"pool %" PRIu64 ":%" PRIu64 " is open", id.high, id.low);
-	} else if (!--graph->graphs) {
+	if (!err && !--graph->graphs) {
 		graph->state = GLK_GRAPH_LEAVING;
 		forget_name(glk_graphs(cache), graph);
 		glk_graph_disinherit(cache, graph);
@@ -431,11 +414,11 @@ int glk_graph_get(
 	struct glk_cache *cache, struct glake_pool_id id, struct glake_pool *ret)
 {
 	struct glk_graph *graph;
-	int err = 0;
+	int err;
 
 	glk_lock(&cache->lock);
-	graph = find(cache, id);
-	if (graph) {
+	err = glk_graph_find(cache, id, &graph);
+	if (!err)
 		*ret = (struct glake_pool){
 			.sz = sizeof(*ret),
 			.live = graph->live,
@@ -445,9 +428,6 @@ int glk_graph_get(
 			.is_open = graph->state == GLK_GRAPH_OPEN,
 			.limit = graph->limit.most,
 		};
-	} else {
-		err = unknown(id);
-	}
 	glk_unlock(&cache->lock);
 	return err;
 }
@@ -458,10 +438,9 @@ int glk_graph_limit(struct glk_cache *cache, struct glake_pool_id id, uint64_t b
 	int err;
 
 	glk_lock(&cache->lock);
-	graph = find(cache, id);
-	if (graph)
+	err = glk_graph_find(cache, id, &graph);
+	if (!err)
 		graph->limit.most = bytes;
-	err = graph ? 0 : unknown(id);
 	glk_unlock(&cache->lock);
 	return err;
 }
@@ -494,4 +473,219 @@ uint64_t glk_graph_held(const struct glk_cache *cache)
 	for (uint32_t i = 0; (g = glk_graph_next(glk_graphs(cache), &i));)
 		bytes += g->arena.map.held;
 	return bytes;
+}
+
+/*
+ * What the arena of a pool of graphs does otherwise than others: see graph.h. No wait of ours can
+ * be in a graph, so its memory goes to another stream only when it is known to have finished.
+ */
+
+struct glk_graph *glk_graph_of(const struct glk_arena *arena)
+{
+	return (struct glk_graph *)((char *)arena - offsetof(struct glk_graph, arena));
+}
+
+static bool may(struct glk_arena *arena, const struct glk_request *request,
+	const struct glk_use *use, unsigned *ret_waits)
+{
+	*ret_waits = 0;
+	/* what a capture freed on a stream of the crowd never settles: see glk_graph_note() */
+	if (request->stream->bit != GLK_STREAM_CROWD &&
+		!glk_stream_foreign(request->stream, use) &&
+		(!request->capture || use->tick > glk_graph_of(arena)->since))
+		return true;
+	return glk_clock_finished(&arena->gpu->streams, use);
+}
+
+static int order(
+	struct glk_arena *arena, struct glk_request *request, struct glk_use *use)
+{
+	(void)arena;
+	glk_use_drop(use, ~glk_stream_mask(request->stream));
+	return 0;
+}
+
+static void note(
+	struct glk_arena *arena, const struct glk_stream *stream, uint64_t capture)
+{
+	glk_graph_note(glk_graph_of(arena), stream, capture);
+}
+
+static void inherit(struct glk_arena *arena, uint64_t capture)
+{
+	glk_graph_inherit(glk_graph_of(arena), capture);
+}
+
+static void count(struct glk_arena *arena, const struct glk_extent *e, bool more)
+{
+	struct glk_graph *graph = glk_graph_of(arena);
+	uint64_t bytes = glk_extent_asked(e);
+
+	graph->blocks += more ? 1 : UINT64_MAX;
+	graph->live += more ? bytes : -bytes;
+}
+
+static void describe(const struct glk_arena *arena, struct glake_block *block)
+{
+	block->pool = glk_graph_of(arena)->id;
+}
+
+const struct glk_arena_ops glk_arena_graph = {
+	.kind = GLAKE_ARENA_POOL,
+	.may = may,
+	.order = order,
+	.note = note,
+	.inherit = inherit,
+	.count = count,
+	.describe = describe,
+	.stays = "is of a pool of graphs",
+	.closed = true,
+};
+
+/*
+ * What was freed to a pool of graphs, and since when it is whose.
+ *
+ * A free in a capture is an event of that graph: nothing runs, and no clock tells when it is
+ * over. Inside the capture the memory is its stream's own. When the capture is over it is
+ * anybody's, since the graphs of a pool are replayed one after the other. A free outside of
+ * captures is of work that is queued, and has its clock like any other, also where the stream
+ * captures a moment later: the graph may be launched elsewhere.
+ *
+ * The two are told apart by the tick at which a capture was first seen and by the streams seen
+ * in it. A capture ends on all of its streams at once, so it is over when one of them is met
+ * outside of it, and when another capture comes to the pool.
+ *
+ * What a capture frees of a pool that is not its own its graph may have used before. Replays
+ * then find memory where it was, whatever is in it, as they would with any other allocator.
+ */
+
+static void settle_use(const struct glk_graph *graph, struct glk_use *use)
+{
+	if (use->tick > graph->since && !(use->streams & ~graph->captured))
+		glk_use_drop(use, use->streams);
+}
+
+static void settle_run(struct glk_graph *graph, uint32_t slot, uint32_t end)
+{
+	struct glk_map *map = &graph->arena.map;
+	struct glk_use *use = &map->use[glk_use_slot(map, slot)];
+
+	settle_use(graph, use);
+	for (; slot <= end; slot++) {
+		slot = glk_bits_first(map->shared, slot, end);
+		if (slot == GLK_BITS_NONE)
+			return;
+		if (map->page[slot])
+			settle_use(graph, &glk_map_page(map, map->page[slot])->use);
+	}
+}
+
+void glk_graph_settle(struct glk_graph *graph)
+{
+	const struct glk_map *map = &graph->arena.map;
+	uint32_t last = graph->captured ? glk_map_end(map) : 0, end;
+
+	for (uint32_t slot = 0; slot < last; slot = end + 1) {
+		end = glk_use_end(map, slot, last - 1);
+		settle_run(graph, slot, end);
+	}
+	graph->captured = 0;
+	graph->run = 0;
+	graph->since = graph->arena.gpu->streams.tick;
+}
+
+void glk_graph_note(
+	struct glk_graph *graph, const struct glk_stream *stream, uint64_t capture)
+{
+	uint64_t mask = glk_stream_mask(stream);
+
+	if (capture ? capture != graph->run : (graph->captured & mask) != 0)
+		glk_graph_settle(graph);
+	graph->run = capture ? capture : graph->run;
+	/* streams of the crowd are not told apart, so that they never settle */
+	if (capture && stream->bit < GLK_STREAM_CROWD)
+		graph->captured |= mask;
+}
+
+/* The open pool that serves a capture: one without a request yet does not know its own, and the
+ * newest of those is taken where no other does. */
+static struct glk_graph *find_open(struct glk_graphs *graphs, uint64_t capture)
+{
+	struct glk_graph *found = NULL;
+
+	for (struct glk_graph *g = graphs->opened.newest; g; g = g->older) {
+		if (g->run == capture)
+			return g;
+		if (!g->run && !found)
+			found = g;
+	}
+	return found;
+}
+
+static struct glk_heir *heir_at(const struct glk_graphs *graphs, uint32_t id)
+{
+	return glk_slab_at(&graphs->heirs, id);
+}
+
+/* It is not told which pools it outlives, so it outlives all. */
+#define OUTLIVES_ALL UINT32_MAX
+
+static bool has_heir(const struct glk_graphs *graphs, const struct glk_graph *graph,
+	const struct glk_graph *heir)
+{
+	uint32_t id = graph->heirs;
+
+	while (id && id != OUTLIVES_ALL && heir_at(graphs, id)->heir != heir)
+		id = heir_at(graphs, id)->next;
+	return id > 0;
+}
+
+static void add_heir(
+	struct glk_graphs *graphs, struct glk_graph *graph, struct glk_graph *heir)
+{
+	struct glake_error why = glk_thread_current->error;
+	uint32_t id = glk_slab_get(&graphs->heirs);
+
+	if (!id) {
+		graph->heirs = OUTLIVES_ALL;
+		/* a free is not refused for that */
+		glk_error_back(&why);
+		return;
+	}
+	*heir_at(graphs, id) =
+		(struct glk_heir){.of = graph, .heir = heir, .next = graph->heirs};
+	graph->heirs = id;
+}
+
+static void drop_heir(struct glk_graphs *graphs, uint32_t id)
+{
+	struct glk_heir *dropped = heir_at(graphs, id);
+	uint32_t *link = &dropped->of->heirs;
+
+	/* the rest of a list that was given up leads nowhere */
+	while (*link != id && *link != OUTLIVES_ALL)
+		link = &heir_at(graphs, *link)->next;
+	if (*link == id)
+		*link = dropped->next;
+	dropped->heir = NULL;
+	glk_slab_put(&graphs->heirs, id);
+}
+
+void glk_graph_inherit(struct glk_graph *graph, uint64_t capture)
+{
+	struct glk_graphs *graphs = glk_graphs(graph->arena.gpu);
+	struct glk_graph *heir = find_open(graphs, capture);
+
+	if (heir && heir != graph && !has_heir(graphs, graph, heir))
+		add_heir(graphs, graph, heir);
+}
+
+void glk_graph_disinherit(struct glk_cache *cache, const struct glk_graph *heir)
+{
+	struct glk_graphs *graphs = glk_graphs(cache);
+
+	for (uint32_t id = glk_load_relaxed(&graphs->heirs.used); id; id--) {
+		if (heir_at(graphs, id)->heir == heir)
+			drop_heir(graphs, id);
+	}
 }

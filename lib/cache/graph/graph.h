@@ -59,7 +59,7 @@ struct glk_graph {
 	uint64_t capture;	   /* one that was not announced; 0: it was */
 	glk_atomic(uint64_t) seen; /* the capture of the stream, as of its last request */
 	glk_atomic(uint32_t) callers; /* threads that ask its filter */
-	/* settle.c: the capture that it serves, the tick at which that was first seen, and the
+	/* The capture that it serves, the tick at which that was first seen, and the
 	 * streams that were seen in it. */
 	uint64_t run, since, captured;
 	/* Pools whose graphs may use blocks of this one, and which it outlives: the first of them, by its
@@ -142,7 +142,7 @@ void glk_graph_close(struct glk_cache *cache, struct glk_graph *graph);
  * goes, when no request is inside and nobody holds it. */
 void glk_graph_forget(struct glk_cache *cache, struct glk_graph *graph);
 
-/* settle.c: a request, a use or a free on a stream, in a capture or in none (0). */
+/* A request, a use or a free on a stream, in a capture or in none (0). */
 void glk_graph_note(
 	struct glk_graph *graph, const struct glk_stream *stream, uint64_t capture);
 /* The capture that it served is over. */

@@ -7,7 +7,7 @@
  * kept, since the driver waits for all work to take one back. Each chunk is an arena of its own, and
  * differs from others in these rules:
  *
- *  - its addresses are its memory. What stands for pages behind them (source.c) costs nothing and stays
+ *  - its addresses are its memory. What stands for pages behind them (struct glk_source) costs nothing and stays
  *    until the chunk goes, so nothing is ever mapped elsewhere
  *  - a chunk goes as a whole, when no block of it is live, behind all work of the GPU
  *  - there are no quick bins. What is freed goes to other streams by the rules of all arenas
@@ -75,7 +75,7 @@ struct glk_managed {
 	struct glk_chunk at[GLK_CHUNKS_MAX];
 };
 
-/* source.c */
+/* chunk.c */
 void glk_source_init(struct glk_source *source, struct glk_drv *real, int device);
 /* Gives the driver once more what it did not take back. Bytes that are left. */
 uint64_t glk_source_retry(struct glk_source *source);
@@ -106,11 +106,11 @@ int glk_managed_fini(struct glk_cache *cache);
 
 #define GLK_CHUNK_HOST (UINT64_C(1) << 63) /* among users */
 
-/* ease.c, by who holds a block of the chunk, and `saying`: what the library said of slots is taken back,
+/* say.c, by who holds a block of the chunk, and `saying`: what the library said of slots is taken back,
  * and it says no more of them. */
 void glk_chunk_disown(struct glk_chunk *chunk, uint32_t first, uint32_t last);
 
-/* say.c. The slots that a range touches. */
+/* The slots that a range touches. */
 void glk_chunk_slots(const struct glk_chunk *chunk, uint64_t addr, uint64_t size,
 	uint32_t *ret_first, uint32_t *ret_last);
 /* A user is said, or taken back. Without the lock. */

@@ -119,12 +119,6 @@ static void count_stayed(const struct slot *s, struct glake_suspended *did)
 	}
 }
 
-static void release(struct slot *s)
-{
-	let_go(s, NULL);
-	glk_away_done(s->arena->gpu, &s->moving);
-}
-
 /* Whether there are small blocks in it that may be meant. They are here, or away, together. */
 static bool is_meant(struct slot *s)
 {
@@ -151,7 +145,8 @@ static int one(
 	err = is_meant(&s) ? take(&s) : -ENOENT;
 	if (!err) {
 		err = fn(&s, did);
-		release(&s);
+		let_go(&s, NULL);
+		glk_away_done(what->arena->gpu, &s.moving);
 	} else {
 		if (err == -EBUSY && did)
 			count_stayed(&s, did);
@@ -175,18 +170,19 @@ static int each(const struct slot *what, slot_fn fn, struct glake_suspended *did
 	return err;
 }
 
-/* Of all tags, with the GPU. */
-static int in_all(
-	struct glk_cache *cache, slot_fn fn, bool gone, struct glake_suspended *did)
+/* Of an arena, or with the GPU of all tags. */
+static int walk(struct glk_cache *cache, const struct slot *what, slot_fn fn,
+	struct glake_suspended *did)
 {
+	struct slot s = *what;
 	int err = 0;
 
-	for (struct glk_arena *a = &cache->arena; a && !err; a = a->next) {
-		if (a->ops->kind == GLAKE_ARENA_TAG)
-			err = each(&(struct slot){.arena = a,
-					   .why = GLK_KEPT_SUSPENDED,
-					   .gone = gone},
-				fn, did);
+	s.why = what->arena ? GLK_KEPT_TAGGED : GLK_KEPT_SUSPENDED;
+	if (what->arena)
+		return each(&s, fn, did);
+	for (s.arena = &cache->arena; s.arena && !err; s.arena = s.arena->next) {
+		if (s.arena->ops->kind == GLAKE_ARENA_TAG)
+			err = each(&s, fn, did);
 	}
 	return err;
 }
@@ -270,9 +266,8 @@ static int send(struct slot *s, struct glake_suspended *did)
 		tell_after(s, GLAKE_MOVE_AWAY, &telling, NULL, err);
 		return err;
 	}
-	while ((e = next(s, &grain))) {
+	while ((e = next(s, &grain)))
 		glk_kept_depart(s->arena, e, &f.use, run, s->why);
-	}
 	if (run && s->arena->gpu->conf->tier_verify)
 		glk_verify_keep(&s->arena->gpu->mover, run);
 	did->moved += s->drop ? 0 : f.bytes;
@@ -283,15 +278,10 @@ static int send(struct slot *s, struct glake_suspended *did)
 	return 0;
 }
 
-int glk_tag_send_small(struct glk_arena *arena, bool drop, struct glake_suspended *did)
+int glk_small_send(struct glk_cache *cache, struct glk_arena *arena, bool drop,
+	struct glake_suspended *did)
 {
-	return each(&(struct slot){.arena = arena, .why = GLK_KEPT_TAGGED, .drop = drop},
-		send, did);
-}
-
-int glk_tags_send_small(struct glk_cache *cache, struct glake_suspended *did)
-{
-	return in_all(cache, send, false, did);
+	return walk(cache, &(struct slot){.arena = arena, .drop = drop}, send, did);
 }
 
 /* ---- And back ---- */
@@ -332,18 +322,6 @@ static int back(const struct slot *s)
 	return 0;
 }
 
-/* What is kept of them is what was sent. 0, or -EIO with a warning. */
-static int check(const struct slot *s, uint32_t run)
-{
-	struct glk_cache *cache = s->arena->gpu;
-	int err = run ? glk_verify_check(&cache->mover, run) : 0;
-
-	if (err)
-		glk_warn("GPU %d: the small blocks at 0x%" PRIx64 " stay away: %s",
-			cache->device, s->moving.addr, glk_thread_current->error.text);
-	return err;
-}
-
 /* Their contents, on the stream `back`. */
 static int fill(const struct slot *s, uint32_t run, struct glk_use *ret_use)
 {
@@ -363,16 +341,22 @@ static int fill(const struct slot *s, uint32_t run, struct glk_use *ret_use)
 
 static int come(const struct slot *s, struct glake_suspended *did)
 {
+	struct glk_cache *cache = s->arena->gpu;
 	uint32_t grain = 0;
 	struct glk_extent *e = next(s, &grain);
+	uint32_t run = glk_kept_run(e);
 	struct glk_use use = {0};
-	int err = check(s, glk_kept_run(e));
+	int err = run ? glk_verify_check(&cache->mover, run) : 0;
 
+	/* what is kept of them is not what was sent */
+	if (err)
+		glk_warn("GPU %d: the small blocks at 0x%" PRIx64 " stay away: %s",
+			cache->device, s->moving.addr, glk_thread_current->error.text);
 	if (!err)
 		err = back(s);
 	if (err)
 		return err;
-	err = fill(s, glk_kept_run(e), &use);
+	err = fill(s, run, &use);
 	if (err) {
 		leave(s, NULL);
 		return err;
@@ -402,14 +386,10 @@ static int have(struct slot *s, struct glake_suspended *did)
 	return err;
 }
 
-int glk_tag_have_small(struct glk_arena *arena, struct glake_suspended *did)
+int glk_small_have(
+	struct glk_cache *cache, struct glk_arena *arena, struct glake_suspended *did)
 {
-	return each(&(struct slot){.arena = arena, .why = GLK_KEPT_TAGGED}, have, did);
-}
-
-int glk_tags_have_small(struct glk_cache *cache, struct glake_suspended *did)
-{
-	return in_all(cache, have, false, did);
+	return walk(cache, &(struct slot){.arena = arena}, have, did);
 }
 
 /* ---- To the host ---- */
@@ -423,7 +403,7 @@ static int home(struct slot *s, struct glake_suspended *did)
 	return glk_extent_away(e) ? glk_away_home(s->arena->gpu, glk_kept_run(e)) : 0;
 }
 
-int glk_tags_home_small(struct glk_cache *cache)
+int glk_small_home(struct glk_cache *cache)
 {
-	return in_all(cache, home, true, NULL);
+	return walk(cache, &(struct slot){.gone = true}, home, NULL);
 }

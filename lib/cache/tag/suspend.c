@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The blocks of a tag leave a GPU and come back: as suspend.c of this room does for all of a GPU, and
+ * The blocks of a tag leave a GPU and come back: as cache/suspend.c does for all of a GPU, and
  * while that goes on for everybody else. Requests of the tag are refused from the moment on at which the
  * first block goes, until the last is back. What fails half way is gone on with by a second call, or undone
  * by a resumption.
@@ -75,7 +75,7 @@ static int send_all(struct glk_cache *cache, struct glk_tag *tag, bool drop,
 	glk_sending_begin(&s.all, tag->live);
 	err = glk_away_each(arena, send, &s);
 	if (!err)
-		err = glk_tag_send_small(arena, drop, did);
+		err = glk_small_send(cache, arena, drop, did);
 	glk_mover_mark(&cache->mover);
 	failed = glk_away_release(arena);
 	err = err ? err : failed;
@@ -130,17 +130,7 @@ static int have_pass(struct glk_cache *cache, void *arg)
 	const struct coming *c = arg;
 	int err = glk_away_each(c->arena, have, c->did);
 
-	(void)cache;
-	return err ? err : glk_tag_have_small(c->arena, c->did);
-}
-
-/* Until none is left: one may be in the hands of a free that fails. */
-static int have_all(
-	struct glk_cache *cache, struct glk_arena *arena, struct glake_suspended *did)
-{
-	struct coming c = {arena, did};
-
-	return glk_sending_all(cache, &arena->suspended_blocks, false, have_pass, &c);
+	return err ? err : glk_small_have(cache, c->arena, c->did);
 }
 
 int glk_cache_tag_resume(
@@ -156,8 +146,10 @@ int glk_cache_tag_resume(
 	if (tag && !tag->arena.shut)
 		err = glk_error(-EINVAL, GLAKE_ERROR_INVAL,
 			"the tag is not suspended on GPU %d", cache->device);
+	/* until none is left: one may be in the hands of a free that fails */
 	if (!err && tag->arena.map.pool)
-		err = have_all(cache, &tag->arena, &did);
+		err = glk_sending_all(cache, &tag->arena.suspended_blocks, false,
+			have_pass, &(struct coming){&tag->arena, &did});
 	if (!err) {
 		tag->arena.shut = false;
 		count_placed(&tag->arena, &did);

@@ -66,15 +66,14 @@ void glk_tag_fini(struct glk_cache *cache);
 
 /*
  * small.c, under the lock, which is given up meanwhile. Slots of small blocks go away, dropped or with
- * their contents, or come back: all of an arena. Those with a block that may not go stay. What was done is
+ * their contents, or come back: all of an arena, or with NULL those of all tags, with their GPU. Those with a block that may not go stay. What was done is
  * added to *did. 0, or an error with the slot that it came at as it was.
  */
-int glk_tag_send_small(struct glk_arena *arena, bool drop, struct glake_suspended *did);
-int glk_tag_have_small(struct glk_arena *arena, struct glake_suspended *did);
-/* The same for all tags, with their contents, since the GPU is suspended, and at its end. */
-int glk_tags_send_small(struct glk_cache *cache, struct glake_suspended *did);
-int glk_tags_have_small(struct glk_cache *cache, struct glake_suspended *did);
+int glk_small_send(struct glk_cache *cache, struct glk_arena *arena, bool drop,
+	struct glake_suspended *did);
+int glk_small_have(
+	struct glk_cache *cache, struct glk_arena *arena, struct glake_suspended *did);
 /* What another GPU has of them goes to the host. As glk_away_home(). */
-int glk_tags_home_small(struct glk_cache *cache);
+int glk_small_home(struct glk_cache *cache);
 
 #endif

@@ -81,8 +81,8 @@ static struct calls suspend(bool in_place)
 	struct glake_suspended did;
 	struct calls was = now();
 
-	if (!is_int(in_place ? glk_cache_suspend_in_place(&rig.cache, &did)
-			     : glk_cache_suspend(&rig.cache, &did),
+	if (!is_int(in_place ? glk_cache_suspend(&rig.cache, true, &did)
+			     : glk_cache_suspend(&rig.cache, false, &did),
 		    0, in_place ? "suspended in place" : "suspended"))
 		tap_note("%s", rig_error().text);
 	return since(was);
@@ -93,7 +93,7 @@ static struct calls resume(void)
 	struct glake_suspended did;
 	struct calls was = now();
 
-	is_int(glk_cache_resume(&rig.cache, &did), 0, "resumed");
+	is_int(glk_cache_resume(&rig.cache, false, &did), 0, "resumed");
 	return since(was);
 }
 
@@ -118,7 +118,7 @@ static void makes_once(bool in_place)
 		resume();
 		is_int((int64_t)host_held(), (int64_t)held, "and no less");
 	}
-	is_int(glk_cache_trim(&rig.cache, 0, &given), 0, "a trim");
+	is_int(glk_cache_trim(&rig.cache, 0, false, &given), 0, "a trim");
 	is_int((int64_t)host_held(), 0, "gives it back");
 	end(&job);
 }
@@ -159,7 +159,7 @@ static void is_ready(bool in_place)
 	suspend(in_place);
 	glk_fault_set(rig.drv, "off");
 	resume();
-	glk_cache_trim(&rig.cache, 0, &given);
+	glk_cache_trim(&rig.cache, 0, false, &given);
 	is_int((int64_t)host_held(), (int64_t)held, "a trim leaves the reserve");
 	end(&job);
 }

@@ -155,7 +155,7 @@ static void keeps_budget(void)
 	is_sound(&rig, "the books agree");
 	while (count)
 		rig_free(&rig, addr[--count], NULL);
-	is_int(glk_cache_trim(&rig.cache, 0, &got), 0, "trimmed");
+	is_int(glk_cache_trim(&rig.cache, 0, false, &got), 0, "trimmed");
 	glk_store_relaxed(&rig.cache.node->budget, 64 * MIB);
 	for (int i = 0; i < 7; i++)
 		ok(rig_alloc(&rig, 8 * MIB, NULL), "under a lower budget");
@@ -171,7 +171,7 @@ static void is_trimmed(void)
 	struct rig rig;
 
 	start(&rig, (const char *const[]){AHEAD, NULL});
-	is_int(glk_cache_trim(&rig.cache, 0, &released), 0, "trimmed");
+	is_int(glk_cache_trim(&rig.cache, 0, false, &released), 0, "trimmed");
 	wait_idle(&rig);
 	is_int(reserved(&rig), 2 * (int64_t)MIB, "the page of the block stays");
 	is_sound(&rig, "the books agree");

@@ -74,7 +74,7 @@ static void beyond_the_budget(void)
 	is_int(plan_take(&rig, &small, 1000, a), 0, "a small one");
 	ok(is_here(small.addr), "finds room on the GPU");
 	is_sound(&rig, "the books agree");
-	glk_cache_walk(&rig.cache, two.addr + 10 * MIB, take_run, &rest);
+	glk_cache_walk(&rig.cache, two.addr + 10 * MIB, UINT64_MAX, take_run, &rest);
 	ok(rest.asked == 20 * MIB && rest.placed == 20 * MIB,
 		"what is walked of a block lies on the host");
 	s = rig_figures(&rig);
@@ -117,14 +117,14 @@ static void in_order(void)
 	is_sound(&rig, "the books agree");
 	is_int(rig_free(&rig, second, b), 0, "it is freed");
 	is_sound(&rig, "the books agree");
-	glk_cache_trim(&rig.cache, 0, &given);
+	glk_cache_trim(&rig.cache, 0, false, &given);
 	is_int((int64_t)rig_figures(&rig).host_held, 20 << 20,
 		"its pages wait for the work on them");
 	glk_soft_run_all(rig.drv);
-	is_int(glk_cache_trim_gpu(&rig.cache, 0, &given), 0,
+	is_int(glk_cache_trim(&rig.cache, 0, true, &given), 0,
 		"then a trim of the GPU alone");
 	is_int((int64_t)rig_figures(&rig).host_held, 20 << 20, "lets the host keep them");
-	is_int(glk_cache_trim(&rig.cache, 0, &given), 0, "and a trim of all");
+	is_int(glk_cache_trim(&rig.cache, 0, false, &given), 0, "and a trim of all");
 	is_int((int64_t)rig_figures(&rig).host_held, 0, "gives them back");
 	is_int((int64_t)given, 0, "which tells of memory of the GPU alone");
 	is_sound(&rig, "the books agree");
@@ -146,13 +146,13 @@ static void stays(void)
 		"for that is where it is");
 	is_int(glk_cache_fetch(&rig.cache, two.addr, a), -ENOMEM,
 		"nor to a GPU that is full");
-	is_int(glk_cache_suspend(&rig.cache, &did), 0, "the GPU is suspended");
+	is_int(glk_cache_suspend(&rig.cache, false, &did), 0, "the GPU is suspended");
 	is_int((int64_t)did.moved, 25 << 20, "what it had goes away");
 	is_int((int64_t)did.stayed_blocks, 0, "nothing stays on it");
 	ok(is_placed(two.addr, two.size) && has_marks(&two), "the block is where it was");
 	is_int((int64_t)rig_figures(&rig).reserved, 0, "the GPU has nothing");
 	is_sound(&rig, "the books agree");
-	is_int(glk_cache_resume(&rig.cache, &did), 0, "the GPU is resumed");
+	is_int(glk_cache_resume(&rig.cache, false, &did), 0, "the GPU is resumed");
 	ok(has_marks(&one) && has_marks(&two), "all is there");
 	plan_drop(&rig, &one, a);
 	plan_drop(&rig, &two, a);
@@ -226,7 +226,8 @@ static void figures(void)
 	addr = rig_alloc(&rig, 16 * MIB, a);
 	rig_free(&rig, addr, a);
 	glk_fault_set(rig.drv, "release:p=1000000:err=EIO");
-	is_int(glk_cache_trim(&rig.cache, 0, &given), -EIO, "pages are not taken back");
+	is_int(glk_cache_trim(&rig.cache, 0, false, &given), -EIO,
+		"pages are not taken back");
 	glk_fault_set(rig.drv, "off");
 	is_int((int64_t)rig_figures(&rig).lost, 16 << 20, "and are lost");
 	is_sound(&rig, "the books agree");

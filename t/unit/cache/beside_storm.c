@@ -281,8 +281,8 @@ static void *run(void *arg)
 		if (what == 0)
 			verify();
 		else if (what < 4)
-			glk_cache_trim(
-				&rig.cache, seed_below(&state, 100) * MIB, &unused);
+			glk_cache_trim(&rig.cache, seed_below(&state, 100) * MIB, false,
+				&unused);
 		else if (what < 8)
 			rig_flush(&rig);
 		else if (what < 11)
@@ -319,14 +319,14 @@ static void suspend(void)
 	int err;
 
 	pthread_rwlock_wrlock(&here);
-	err = glk_cache_suspend(&rig.cache, &did);
+	err = glk_cache_suspend(&rig.cache, false, &did);
 	if (err && !is_known(err))
 		count_error("a suspension", err);
 	glk_add_relaxed(&turned, !err);
 	/* live blocks may be more than the budget has become since */
 	glk_store_relaxed(&rig.cache.node->budget, budget * 3 / 2);
 	while (glk_load_relaxed(&rig.cache.suspended)) {
-		err = glk_cache_resume(&rig.cache, &did);
+		err = glk_cache_resume(&rig.cache, false, &did);
 		if (err && !is_known(err))
 			count_error("a resumption", err);
 	}
@@ -365,7 +365,7 @@ static void change(uint64_t *state)
 			glk_cache_peer(&rig.cache, 1, seed_below(state, 2));
 		break;
 	case 3:
-		glk_cache_trim(&rig.cache, 0, &unused);
+		glk_cache_trim(&rig.cache, 0, false, &unused);
 		break;
 	case 4:
 		if (!keeps)

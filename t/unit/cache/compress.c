@@ -120,7 +120,7 @@ static void gets_smaller(void)
 		settle();
 		s = rig_figures(&rig);
 		ok(!s.packed && !s.packed_held && !s.store_used, "nothing is kept");
-		glk_cache_trim(&rig.cache, 0, &given);
+		glk_cache_trim(&rig.cache, 0, false, &given);
 		is_int((int64_t)rig_figures(&rig).host_held, 0, "nor held after a trim");
 		is_sound(&rig, "the books agree");
 		rig_close(&rig, 0);
@@ -316,7 +316,7 @@ static void meets_trims(void)
 	glk_fault_set(rig.drv, "event_new:from=1:delay=3000");
 	torn += spill(&c);
 	for (int i = 0; i < 60000 && !rig_figures(&rig).packed; i++)
-		torn += glk_cache_trim(&rig.cache, 0, &unused) != 0;
+		torn += glk_cache_trim(&rig.cache, 0, false, &unused) != 0;
 	glk_fault_set(rig.drv, "off");
 	settle();
 	torn += fetch(&c) || !drop(&c);

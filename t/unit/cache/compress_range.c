@@ -153,11 +153,11 @@ static bool move_some(struct model *m, uint64_t *state)
 static bool turn(uint64_t *state)
 {
 	struct glake_suspended did;
-	int err = glk_cache_suspend(&rig.cache, &did);
+	int err = glk_cache_suspend(&rig.cache, false, &did);
 
 	if (seed_below(state, 2))
 		range_settle(&rig);
-	err = err ? err : glk_cache_resume(&rig.cache, &did);
+	err = err ? err : glk_cache_resume(&rig.cache, false, &did);
 	if (err)
 		tap_note("%d: %s", err, rig_error().text);
 	return !err;
@@ -250,7 +250,7 @@ static bool step(struct model *list, uint64_t *state)
 	if (what == 4 || what == 5)
 		return fails(m, state);
 	if (what == 3)
-		return !glk_cache_trim(&rig.cache, 0, &unused);
+		return !glk_cache_trim(&rig.cache, 0, false, &unused);
 	if (what < 14)
 		range_settle(&rig);
 	else if (what < 30)

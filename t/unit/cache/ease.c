@@ -114,10 +114,10 @@ static void nothing(void)
 	told(&rig, p, 0);
 	told(&rig, p, 6);
 	is_int(said(&rig), 0, "processors that there are not");
-	is_int(glk_cache_suspend(&rig.cache, &moved), 0, "suspended");
+	is_int(glk_cache_suspend(&rig.cache, false, &moved), 0, "suspended");
 	told(&rig, p, GPU);
 	is_int(said(&rig), 0, "while the GPU is away");
-	is_int(glk_cache_resume(&rig.cache, &moved), 0, "resumed");
+	is_int(glk_cache_resume(&rig.cache, false, &moved), 0, "resumed");
 	for (i = 0; i < 100000; i++)
 		told(&rig, p + i % (5 * MIB), GPU);
 	is_int(said(&rig), 1, "a hundred thousand times in a slot");

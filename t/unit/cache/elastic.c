@@ -322,7 +322,8 @@ static void undoes(void)
 				ok(false, "%s: what came goes", rule);
 			if (!err && decommit(addr, 6 * MIB, 250 * MIB, NULL))
 				ok(false, "%s: what came goes", rule);
-			is_int(glk_cache_trim(&rig.cache, 0, &bytes), 0, "trimmed");
+			is_int(glk_cache_trim(&rig.cache, 0, false, &bytes), 0,
+				"trimmed");
 		}
 	}
 	ok(failed >= 15, "%d commits failed, and undid what they had", (int)failed);
@@ -394,7 +395,7 @@ static void is_shared(void)
 	is_sound(&rig, "the books agree");
 	is_int(commit(addr, 0, 64 * MIB, NULL), 0, "all memory serves again");
 	is_int(decommit(addr, 0, 64 * MIB, NULL), 0, "and goes");
-	is_int(glk_cache_trim(&rig.cache, 0, &bytes), 0, "trimmed");
+	is_int(glk_cache_trim(&rig.cache, 0, false, &bytes), 0, "trimmed");
 	is_int((int64_t)rig_figures(&rig).reserved, 0, "nothing is held");
 	is_int(commit(addr, 0, 4 * MIB, NULL), 0, "once more");
 	is_int(share_one(addr, 0, 4 * MIB, 4 * MIB), 0, "side by side");
@@ -546,7 +547,7 @@ static void is_suspended(void)
 		ok(leaves(&rig, way), "all leaves the GPU");
 		is_int((int64_t)rig_figures(&rig).elastic_shared, 7 * 32 * (int64_t)MIB,
 			"and stays shared");
-		is_int(glk_cache_resume(&rig.cache, &did), 0, "all comes back");
+		is_int(glk_cache_resume(&rig.cache, false, &did), 0, "all comes back");
 		ok(rig_figures(&rig).reserved < 40 * MIB, "once");
 		for (unsigned i = 0; i < 8; i++)
 			if (*(char *)(addr + i * 100 * MIB + 31 * MIB) != 16)
@@ -554,17 +555,17 @@ static void is_suspended(void)
 		ok(*(char *)(addr + 33 * MIB) == 17, "and what is not sealed is there");
 		is_sound(&rig, "the books agree");
 	}
-	is_int(glk_cache_suspend(&rig.cache, &did), 0, "suspended");
+	is_int(glk_cache_suspend(&rig.cache, false, &did), 0, "suspended");
 	is_int(decommit(addr, 0, 34 * MIB, &bytes), 0, "one place goes meanwhile");
 	is_int((int64_t)bytes, 34 * (int64_t)MIB, "all of it");
 	is_int((int64_t)rig_figures(&rig).live, 32 * (int64_t)MIB, "the others stay");
 	is_int(decommit(addr, 200 * MIB, 824 * MIB, &bytes), 0, "all but one go");
 	is_sound(&rig, "the books agree");
-	is_int(glk_cache_resume(&rig.cache, &did), 0, "which comes");
+	is_int(glk_cache_resume(&rig.cache, false, &did), 0, "which comes");
 	ok(*(char *)(addr + 131 * MIB) == 16, "with its contents");
 	is_int((int64_t)rig_figures(&rig).live, 32 * (int64_t)MIB, "and is all there is");
 	is_int(share_one(addr, 100 * MIB, 400 * MIB, 32 * MIB), 0, "shared once more");
-	is_int(glk_cache_suspend(&rig.cache, &did), 0, "suspended");
+	is_int(glk_cache_suspend(&rig.cache, false, &did), 0, "suspended");
 	for (int i = 0; i < 2; i++) {
 		is_int((int64_t)rig_figures(&rig).elastic_shared,
 			(1 - i) * 32 * (int64_t)MIB, "places that share");
@@ -574,11 +575,11 @@ static void is_suspended(void)
 			i ? "the contents with the last" : "the contents stay");
 		is_sound(&rig, "the books agree");
 	}
-	is_int(glk_cache_resume(&rig.cache, &did), 0, "nothing comes");
+	is_int(glk_cache_resume(&rig.cache, false, &did), 0, "nothing comes");
 	is_int(commit(addr, 0, 4 * MIB, NULL), 0, "others");
-	is_int(glk_cache_suspend(&rig.cache, &did), 0, "suspended");
+	is_int(glk_cache_suspend(&rig.cache, false, &did), 0, "suspended");
 	rig_free(&rig, addr, a);
-	is_int(glk_cache_resume(&rig.cache, &did), 0, "freed meanwhile");
+	is_int(glk_cache_resume(&rig.cache, false, &did), 0, "freed meanwhile");
 	is_sound(&rig, "the books agree");
 	is_int((int64_t)rig_figures(&rig).live, 0, "nothing is live");
 	rig_close(&rig, 0);
@@ -849,7 +850,7 @@ static bool turn(int way)
 			!glk_cache_tag_resume(&rig.cache, TAG, &did);
 	if (!leaves(&rig, way != 1))
 		return false;
-	err = glk_cache_resume(&rig.cache, &did);
+	err = glk_cache_resume(&rig.cache, false, &did);
 	return !err || err == -ENOMEM;
 }
 
@@ -874,7 +875,7 @@ static bool step(struct model *list, uint64_t *plain, bool turns)
 		return true;
 	}
 	if (rand() % 40 == 0)
-		return !glk_cache_trim(&rig.cache, 0, &unused);
+		return !glk_cache_trim(&rig.cache, 0, false, &unused);
 	if (turns && rand() % 30 == 0)
 		return turn(rand() % 3);
 	if (rand() % 4 == 0)

@@ -391,10 +391,10 @@ static void in_place(void)
 
 	set_up(NULL, NULL);
 	torn += take(&c, 20 * MIB);
-	torn += glk_cache_suspend_in_place(&rig.cache, &did);
+	torn += glk_cache_suspend(&rig.cache, true, &did);
 	ok(!torn && did.moved == 20 * MIB && !shows(&c) && !rig.cache.placed_blocks,
 		"a suspension in place is one away");
-	torn += glk_cache_resume_lazy(&rig.cache, &did);
+	torn += glk_cache_resume(&rig.cache, true, &did);
 	ok(!torn && holds(&c), "  which is over at once");
 	torn += !drop(&c);
 	rig_close(&rig, 0);

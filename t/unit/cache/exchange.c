@@ -130,10 +130,11 @@ static void shares(void)
 	is_int(fetch(&small[0], a), -EBUSY, "a small block shares its page");
 	has_str(rig_error().text, "glake_quiet", "which a quiet point moves");
 	is_int(fetch(&list[1], a), 0, "a block comes");
-	is_int(glk_cache_suspend(&rig.cache, &suspended), 0, "a suspension leaves it");
+	is_int(glk_cache_suspend(&rig.cache, false, &suspended), 0,
+		"a suspension leaves it");
 	is_int((int64_t)(suspended.stayed + placed(&list[1])), (int64_t)list[1].size,
 		"with what it has on the GPU");
-	is_int(glk_cache_resume(&rig.cache, &suspended), 0, "and ends");
+	is_int(glk_cache_resume(&rig.cache, false, &suspended), 0, "and ends");
 	ok(placed(&list[1]) > 0 && placed(&list[1]) < list[1].size,
 		"but for its ends, of %zu bytes", (size_t)placed(&list[1]));
 	is_int(fetch(&list[1], a), -EBUSY, "which are others' too");

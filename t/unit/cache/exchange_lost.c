@@ -27,9 +27,9 @@ static int turn(enum way way, uint64_t addr)
 	case QUIET:
 		return glk_cache_quiet(&rig.cache, &came);
 	case LOWER:
-		return glk_cache_suspend_in_place(&rig.cache, &went);
+		return glk_cache_suspend(&rig.cache, true, &went);
 	default:
-		return glk_cache_resume(&rig.cache, &went);
+		return glk_cache_resume(&rig.cache, false, &went);
 	}
 }
 
@@ -124,7 +124,7 @@ static bool loses(enum way way, const char *call, int nth, int *torn, bool *stru
 	glk_fault_set(rig.drv, "off");
 	*torn += !is_sound_but(list);
 	if (glk_load_relaxed(&rig.cache.suspended))
-		*torn += glk_cache_resume(&rig.cache, &did) != 0;
+		*torn += glk_cache_resume(&rig.cache, false, &did) != 0;
 	*torn += !is_sound_but(list);
 	for (int i = 0; i < BLOCKS; i++) {
 		size_t bytes = lost_bytes(&list[i]);

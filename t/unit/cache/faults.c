@@ -262,7 +262,7 @@ static void pairs(uint64_t seed)
 				usable &= is_usable(&rig, *a);
 		}
 		if (!seed_below(&state, 50))
-			glk_cache_trim(&rig.cache, 0, &unused);
+			glk_cache_trim(&rig.cache, 0, false, &unused);
 		if (n % 10 != 9)
 			continue;
 		glk_fault_set(rig.drv, "off");

@@ -84,7 +84,7 @@ static int act_trim(struct rig *rig, uint64_t *at)
 {
 	uint64_t released;
 
-	return glk_cache_trim(&rig->cache, 0, &released);
+	return glk_cache_trim(&rig->cache, 0, false, &released);
 }
 
 /* Memory that another stream freed with work queued. */
@@ -239,7 +239,8 @@ static int act_release(struct rig *rig, uint64_t *at)
 	uint64_t unused;
 	int err = rig_release(rig, 1);
 
-	return err == -EINVAL ? glk_cache_trim(&rig->cache, SIZE_MAX, &unused) : err;
+	return err == -EINVAL ? glk_cache_trim(&rig->cache, SIZE_MAX, false, &unused)
+			      : err;
 }
 
 /* A block of one stream and events of others, none of which was seen. */

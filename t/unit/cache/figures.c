@@ -40,7 +40,7 @@ static bool turn(struct rig *rig, struct held *held, uint64_t *state)
 	int err = 0;
 
 	if (what == 99) {
-		glk_cache_trim(&rig->cache, seed_below(state, 400) * MIB, &unused);
+		glk_cache_trim(&rig->cache, seed_below(state, 400) * MIB, false, &unused);
 	} else if (what >= 90) {
 		glk_soft_run_all(rig->drv);
 	} else if (h->addr) {
@@ -178,7 +178,7 @@ static void agrees_as(const char *reuse, uint64_t seed, const char *const *setti
 		"nothing is live at the end");
 	/* a free calls no driver, so a pool whose last block is freed late ends when memory is
 	 * looked for */
-	glk_cache_trim(&rig.cache, 0, &state);
+	glk_cache_trim(&rig.cache, 0, false, &state);
 	s = rig_figures(&rig);
 	ok(!s.pools && !s.pool_held, "and no pool is left");
 	is_sound(&rig, "the books agree");
@@ -263,14 +263,14 @@ static void counts(void)
 	is_int(timed(&rig, GLK_TIMED_FREE), 1, "its free takes the lock");
 	s = rig_figures(&rig);
 	is_int((int64_t)s.total_given, 21 << 20, "nothing more was given");
-	glk_cache_trim(&rig.cache, 0, &unused);
+	glk_cache_trim(&rig.cache, 0, false, &unused);
 	ok(rig_figures(&rig).held_back > s.held_back,
 		"a trim finds what is not ready to go");
 	glk_soft_run_all(rig.drv);
-	glk_cache_trim(&rig.cache, 0, &unused);
+	glk_cache_trim(&rig.cache, 0, false, &unused);
 	s = rig_figures(&rig);
 	is_int((int64_t)s.reserved, 0, "until it is");
-	glk_cache_trim(&rig.cache, 0, &unused);
+	glk_cache_trim(&rig.cache, 0, false, &unused);
 	is_int((int64_t)(rig_figures(&rig).held_back - s.held_back), 0,
 		"and then nothing is held back");
 	is_int(timed(&rig, GLK_TIMED_REQUEST), 2, "nothing else was asked for");

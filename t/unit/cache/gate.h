@@ -114,7 +114,7 @@ static inline void errand_free(struct errand *e)
 
 static inline void errand_trim(struct errand *e)
 {
-	e->err = glk_cache_trim(&e->rig->cache, 0, &e->addr);
+	e->err = glk_cache_trim(&e->rig->cache, 0, false, &e->addr);
 }
 
 static inline void errand_release(struct errand *e)

@@ -157,11 +157,11 @@ static void leaves_blocks(void)
 	is_int(rig_free(&rig, x, a), -EINVAL, "a second time");
 	is_int(rig_error().error_class, GLAKE_ERROR_DOUBLE_FREE, "  its class");
 	is_int(rig_free(&rig, y, a), 0, "the last one, while the other pool is open");
-	glk_cache_trim(&rig.cache, SIZE_MAX, &unused);
+	glk_cache_trim(&rig.cache, SIZE_MAX, false, &unused);
 	is_int((int64_t)rig_figures(&rig).pools, 2, "nobody may wait for the GPU");
 	is_sound(&rig, "the books agree");
 	rig_drop(&rig, close_capture(&rig, 1, b));
-	glk_cache_trim(&rig.cache, SIZE_MAX, &unused);
+	glk_cache_trim(&rig.cache, SIZE_MAX, false, &unused);
 	is_int((int64_t)rig_figures(&rig).pools, 1, "when that is over the pool goes");
 	is_int(glk_cache_query(&rig.cache, y, &block), -EINVAL, "with its addresses");
 	is_sound(&rig, "the books agree");
@@ -197,11 +197,11 @@ static void goes_later(void)
 		rig_capture(&rig, b);
 		is_int(rig_release(&rig, 1), 0, "released while a graph is captured");
 		is_int((int64_t)rig_figures(&rig).pools, 2, "the pool stays");
-		is_int(glk_cache_trim(&rig.cache, 0, &released), 0, "trimmed");
+		is_int(glk_cache_trim(&rig.cache, 0, false, &released), 0, "trimmed");
 		is_int((int64_t)rig_figures(&rig).pools, 2, "it stays");
 		rig_drop(&rig, rig_capture_end(&rig, b));
 		if (later == BY_TRIM)
-			glk_cache_trim(&rig.cache, SIZE_MAX, &released);
+			glk_cache_trim(&rig.cache, SIZE_MAX, false, &released);
 		if (later == BY_SHORTAGE)
 			ok(rig_alloc(&rig, 6 * PAGE, b), "there is memory again");
 		if (later == BY_RELEASE)
@@ -493,7 +493,7 @@ static void is_inherited(void)
 	rig_drop(&rig, other);
 	rig_release(&rig, 3);
 	rig_end_pool(&rig, 4);
-	glk_cache_trim(&rig.cache, SIZE_MAX, &unused);
+	glk_cache_trim(&rig.cache, SIZE_MAX, false, &unused);
 	is_int((int64_t)rig_figures(&rig).pools, 3,
 		"what a capture frees to its own pool has no heir");
 	rig_drop(&rig, graph);
@@ -643,7 +643,7 @@ static void ends_badly(void)
 		tap_note("%" PRIu64 " pools, %" PRIu64 " MiB held, %" PRIu64 " MiB lost",
 			s.pools, s.reserved >> 20, s.lost >> 20);
 		is_sound(&rig, "the books agree");
-		is_int(glk_cache_trim(&rig.cache, 0, &unused), 0, "trimmed");
+		is_int(glk_cache_trim(&rig.cache, 0, false, &unused), 0, "trimmed");
 		is_sound(&rig, "the books agree still");
 		s = rig_figures(&rig);
 		is_int((int64_t)s.pools, 0, "the pool has gone");

@@ -27,7 +27,7 @@ static struct glake_suspended lower(int err)
 {
 	struct glake_suspended did = {0};
 
-	is_int(glk_cache_suspend_in_place(&rig.cache, &did), err, "suspended in place");
+	is_int(glk_cache_suspend(&rig.cache, true, &did), err, "suspended in place");
 	is_sound(&rig, "the books agree");
 	return did;
 }
@@ -36,8 +36,8 @@ static struct glake_suspended resume(int err, bool lazy)
 {
 	struct glake_suspended did = {0};
 
-	is_int(lazy ? glk_cache_resume_lazy(&rig.cache, &did)
-		    : glk_cache_resume(&rig.cache, &did),
+	is_int(lazy ? glk_cache_resume(&rig.cache, true, &did)
+		    : glk_cache_resume(&rig.cache, false, &did),
 		err, lazy ? "resumed lazily" : "resumed");
 	is_sound(&rig, "the books agree");
 	return did;
@@ -137,7 +137,7 @@ static void goes_and_comes(bool lazy)
 		is_int((int64_t)rig_figures(&rig).placed, 0, "has all on the GPU");
 	}
 	drop_many(list);
-	is_int(glk_cache_trim(&rig.cache, 0, &given), 0, "a trim");
+	is_int(glk_cache_trim(&rig.cache, 0, false, &given), 0, "a trim");
 	is_int((int64_t)rig_figures(&rig).host_held, 0, "leaves nothing on the host");
 	is_int((int64_t)rig_figures(&rig).reserved, 0, "and nothing on the GPU");
 	rig_close(&rig, 0);
@@ -223,12 +223,13 @@ static void lacks_room(void)
 	is_int(torn_of(list), 0, "and all have what was written");
 	did = resume(0, true);
 	ok(did.stayed > 0, "the rest may stay");
-	is_int(glk_cache_suspend(&rig.cache, &did), 0, "a suspension of the other kind");
+	is_int(glk_cache_suspend(&rig.cache, false, &did), 0,
+		"a suspension of the other kind");
 	did = resume(0, false);
 	ok(did.stayed > 0, "leaves there what the GPU has no room for");
 	is_int(torn_of(list), 0, "and all have what was written");
 	glk_store_relaxed(&rig.cache.node->budget, UINT64_MAX);
-	is_int(glk_cache_suspend(&rig.cache, &did), 0, "one more");
+	is_int(glk_cache_suspend(&rig.cache, false, &did), 0, "one more");
 	is_sound(&rig, "the books agree");
 	did = resume(0, false);
 	is_int((int64_t)did.stayed, 0, "ends with all on the GPU");
@@ -393,10 +394,10 @@ static int fails(const char *call, int nth, bool back, int *torn, bool *struck)
 	snprintf(rule, sizeof(rule), "%s:nth=%d:err=EIO", call, nth);
 	glk_cache_hear(&rig.cache, 0, hear, &told);
 	if (back)
-		*torn += glk_cache_suspend_in_place(&rig.cache, &did) != 0;
+		*torn += glk_cache_suspend(&rig.cache, true, &did) != 0;
 	glk_fault_set(rig.drv, rule);
-	err = back ? glk_cache_resume(&rig.cache, &did)
-		   : glk_cache_suspend_in_place(&rig.cache, &did);
+	err = back ? glk_cache_resume(&rig.cache, false, &did)
+		   : glk_cache_suspend(&rig.cache, true, &did);
 	*struck = rig_struck(&rig);
 	glk_fault_set(rig.drv, "off");
 	if (!rig_is_sound(&rig) || told.open) {
@@ -406,9 +407,9 @@ static int fails(const char *call, int nth, bool back, int *torn, bool *struck)
 	for (int i = 0; i < 4; i++)
 		*torn += !has_marks(&list[i]);
 	if (!back)
-		*torn += glk_cache_suspend_in_place(&rig.cache, &did) != 0;
+		*torn += glk_cache_suspend(&rig.cache, true, &did) != 0;
 	if (glk_load_relaxed(&rig.cache.suspended))
-		*torn += glk_cache_resume(&rig.cache, &did) != 0;
+		*torn += glk_cache_resume(&rig.cache, false, &did) != 0;
 	*torn += did.stayed > 0 || !rig_is_sound(&rig);
 	glk_cache_hear(&rig.cache, 0, NULL, NULL);
 	for (int i = 0; i < 4; i++)

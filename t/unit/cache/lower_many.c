@@ -36,10 +36,10 @@ static uint32_t steps_of(int blocks, int nth)
 	}
 	is_int(err, 0, "blocks");
 	steps = rig.cache.plans.steps;
-	is_int(glk_cache_suspend_in_place(&rig.cache, &did), 0, "suspended in place");
+	is_int(glk_cache_suspend(&rig.cache, true, &did), 0, "suspended in place");
 	is_int((int64_t)did.moved_blocks, nth ? 0 : blocks, "with those that may go");
 	is_int((int64_t)did.stayed_blocks, nth ? blocks : 0, "and without the others");
-	is_int(glk_cache_resume(&rig.cache, &did), 0, "resumed");
+	is_int(glk_cache_resume(&rig.cache, false, &did), 0, "resumed");
 	is_int((int64_t)did.stayed, 0, "all are back");
 	steps = rig.cache.plans.steps - steps;
 	for (int i = 0; i < blocks; i++)

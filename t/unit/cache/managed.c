@@ -268,13 +268,13 @@ static bool sweep(const char *kind, int n, bool sticky, bool *ret_struck)
 	glk_cache_managed_prefetch(
 		&rig.cache, again, 0, (struct glk_place){GLK_PLACE_GPU, 0}, s);
 	fine &= !rig_free(&rig, again, s) || sticky;
-	glk_cache_trim(&rig.cache, 0, &released);
+	glk_cache_trim(&rig.cache, 0, false, &released);
 	glk_fault_count(rig.drv, &passed, &failed);
 	*ret_struck = failed > 0;
 	glk_fault_set(rig.drv, "off");
 	fine &= rig_is_sound(&rig);
 	if (!sticky) {
-		glk_cache_trim(&rig.cache, 0, &released);
+		glk_cache_trim(&rig.cache, 0, false, &released);
 		fine &= !rig_figures(&rig).managed_held;
 		again = managed(&rig, 8 * MIB, s);
 		fine &= again && !rig_free(&rig, again, s);
@@ -313,9 +313,9 @@ static void kept(void)
 	s = rig_stream(&rig);
 	is_int(rig_free(&rig, managed(&rig, MIB, s), s), 0, "a chunk without blocks");
 	glk_fault_set(rig.drv, "managed_free:from=1:err=EIO");
-	is_int(glk_cache_trim(&rig.cache, 0, &released), 0, "trimmed");
+	is_int(glk_cache_trim(&rig.cache, 0, false, &released), 0, "trimmed");
 	glk_fault_set(rig.drv, "off");
-	is_int(glk_cache_trim(&rig.cache, 0, &released), 0, "and again");
+	is_int(glk_cache_trim(&rig.cache, 0, false, &released), 0, "and again");
 	is_int((int64_t)rig_calls(&rig, GLAKE_CALL_MANAGED_FREE), 3,
 		"it was tried each time");
 	rig_close(&rig, 0);
@@ -384,7 +384,7 @@ static void full(const char *most)
 			!glk_chunk_refused(&rig.cache, 38 * MIB),
 		"what the driver said stands for all that want as many pages");
 	rig.cache.managed->refused.until_ns = 0;
-	is_int(glk_cache_trim(&rig.cache, 0, &released), 0, "the GPU's own go");
+	is_int(glk_cache_trim(&rig.cache, 0, false, &released), 0, "the GPU's own go");
 	for (int i = 0; i < 3; i++)
 		is_int(rig_free(&rig, keep[i], s), 0, "and so do three chunks");
 	p = rig_alloc(&rig, 40 * MIB, s);

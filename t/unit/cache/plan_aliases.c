@@ -114,7 +114,8 @@ static void of_the_same_page(int err, bool free_first)
 	if (free_first)
 		ok(plan_drop(&rig, &sc.wide[1], sc.s), "who used the pages is gone");
 	if (free_first)
-		is_int(glk_cache_trim(&rig.cache, 0, &unused), 0, "a trim comes by");
+		is_int(glk_cache_trim(&rig.cache, 0, false, &unused), 0,
+			"a trim comes by");
 	is_int(gate_end(&e, err), err, "it ends as the call does");
 	got = plan_got(&e);
 	ok(!plan_overlap(&got, &second), "blocks lie apart");
@@ -124,7 +125,7 @@ static void of_the_same_page(int err, bool free_first)
 	ok(same && clear_up(&rig, &sc), "they keep what was written");
 	is_sound(&rig, "the books agree");
 	/* a page whose mapping the driver keeps is lost when it is to be given back */
-	is_int(glk_cache_trim(&rig.cache, 0, &unused), free_first ? 0 : err,
+	is_int(glk_cache_trim(&rig.cache, 0, false, &unused), free_first ? 0 : err,
 		"all goes back");
 	is_int((int64_t)rig_figures(&rig).reserved, (int64_t)rig_figures(&rig).lost,
 		"but what the driver keeps");
@@ -241,7 +242,8 @@ static void at_the_end(const struct plan_op *op, int err)
 	/* pages that are mapped nowhere would do */
 	node = rig.cache.node;
 	is_int(glk_cache_trim(&rig.cache,
-		       glk_load_relaxed(&node->held) - glk_node_free(node), &unused),
+		       glk_load_relaxed(&node->held) - glk_node_free(node), false,
+		       &unused),
 		0, "memory is short");
 	glk_store_relaxed(&node->budget, glk_load_relaxed(&node->held) + 4 * MIB);
 	ok(glk_supply_tight(&rig.cache.arena, e.size), "and much of it stranded");

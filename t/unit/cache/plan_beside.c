@@ -101,22 +101,24 @@ static void neighbours_go(const struct plan_op *op, int err)
 	base = side[0].addr;
 	is_int((int64_t)(side[1].addr - base), 9 * (int64_t)MIB, "three in a row");
 	plan_drop(&rig, &middle, s);
-	glk_cache_trim(&rig.cache, 0, &unused);
+	glk_cache_trim(&rig.cache, 0, false, &unused);
 	ok(gate_send(&e, op->op, 1), "between two others one stands in %s", op->name);
 	ok(plan_drop(&rig, &side[0], s) && plan_drop(&rig, &side[1], s), "they go");
-	is_int(glk_cache_trim(&rig.cache, 0, &unused), 0, "and what lies idle does");
+	is_int(glk_cache_trim(&rig.cache, 0, false, &unused), 0,
+		"and what lies idle does");
 	is_int(gate_end(&e, err), err, "it ends as the call does");
 	got = plan_got(&e);
 	is_sound(&rig, "the books agree");
 	if (!err) {
 		is_int((int64_t)(got.addr - base), 3 * (int64_t)MIB,
 			"it lies between them");
-		is_int(glk_cache_trim(&rig.cache, 0, &unused), 0, "and is not idle");
+		is_int(glk_cache_trim(&rig.cache, 0, false, &unused), 0,
+			"and is not idle");
 		is_int((int64_t)rig_figures(&rig).reserved, 8 * (int64_t)MIB,
 			"nor part of it");
 		ok(plan_drop(&rig, &got, s), "it keeps what was written");
 	}
-	glk_cache_trim(&rig.cache, 0, &unused);
+	glk_cache_trim(&rig.cache, 0, false, &unused);
 	is_int((int64_t)rig_figures(&rig).reserved, 0, "nothing is left behind");
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 0);

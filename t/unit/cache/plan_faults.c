@@ -40,7 +40,7 @@ static void *others(void *arg)
 		else
 			err = plan_take(&rig, h, sizes[seed_below(&state, 7)], stream[1]);
 		if (!seed_below(&state, 60))
-			glk_cache_trim(&rig.cache, 60 * MIB, &unused);
+			glk_cache_trim(&rig.cache, 60 * MIB, false, &unused);
 		if (!is_documented(err))
 			glk_add_relaxed(&strange, 1);
 		glk_add_relaxed(&turns, 1);
@@ -125,7 +125,7 @@ static void all_of(const struct plan_op *op, int err, uint32_t flags, const char
 			tap_note("%s %d, %d: %s", op->name, nth, err, rig_error().text);
 		/* what the request needs is to be had from the driver again */
 		if (nth % 2)
-			glk_cache_trim(&rig.cache, 0, &unused);
+			glk_cache_trim(&rig.cache, 0, false, &unused);
 	}
 	tap_note("%s, %d, \"%s\": %d calls failed", op->name, err, rules, stood);
 	ok(sound && rig_is_sound(&rig), "the books agree");

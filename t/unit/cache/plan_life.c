@@ -27,9 +27,10 @@ static void clear_up(struct scene *sc)
 
 	is_sound(&sc->rig, "the books agree");
 	ok(plan_drop(&sc->rig, &got, sc->a.stream), "its block can be used");
-	is_int(glk_cache_trim(&sc->rig.cache, 0, &unused), 0, "all is given back");
+	is_int(glk_cache_trim(&sc->rig.cache, 0, false, &unused), 0, "all is given back");
 	glk_soft_run_all(sc->rig.drv);
-	is_int(glk_cache_trim(&sc->rig.cache, 0, &unused), 0, "also what had work left");
+	is_int(glk_cache_trim(&sc->rig.cache, 0, false, &unused), 0,
+		"also what had work left");
 	is_int((int64_t)rig_figures(&sc->rig).reserved, 0, "to the last page");
 	is_sound(&sc->rig, "the books agree");
 	rig_close(&sc->rig, 0);

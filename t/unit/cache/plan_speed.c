@@ -29,7 +29,7 @@ static void *work(void *arg)
 
 		right &= plan_drop(&rig, &h, stream);
 		rig_flush(&rig);
-		right &= !glk_cache_trim(&rig.cache, 0, &unused);
+		right &= !glk_cache_trim(&rig.cache, 0, false, &unused);
 		if (!right)
 			glk_add_relaxed(&wrong, 1);
 	}

@@ -187,8 +187,8 @@ static void *run(void *arg)
 		if (what == 0)
 			verify();
 		else if (what < 6)
-			glk_cache_trim(
-				&rig.cache, seed_below(&state, 400) * MIB, &unused);
+			glk_cache_trim(&rig.cache, seed_below(&state, 400) * MIB, false,
+				&unused);
 		else if (what < 12)
 			rig_flush(&rig);
 		else if (changes && what < 18)

@@ -47,8 +47,8 @@ static void lower_all(void)
 {
 	struct glake_suspended did;
 
-	is_int(glk_cache_suspend_in_place(&rig.cache, &did), 0, "the GPU is suspended");
-	is_int(glk_cache_resume_lazy(&rig.cache, &did), 0, "and resumed at once");
+	is_int(glk_cache_suspend(&rig.cache, true, &did), 0, "the GPU is suspended");
+	is_int(glk_cache_resume(&rig.cache, true, &did), 0, "and resumed at once");
 }
 
 static void advise(int i, enum glake_advice advice)
@@ -145,7 +145,7 @@ static void leave_room(uint64_t bytes, bool by_budget, struct held *filler)
 		glk_store_relaxed(&rig.cache.node->budget, held + bytes);
 		return;
 	}
-	if (glk_cache_trim(&rig.cache, 0, &released))
+	if (glk_cache_trim(&rig.cache, 0, false, &released))
 		tap_bail("no trim");
 	held = glk_load_relaxed(&rig.cache.node->held);
 	if (plan_take(&rig, filler, 1024 * MIB - held - bytes, a))

@@ -67,9 +67,9 @@ static void set_up(int blocks)
 	a = rig_stream(&rig);
 	for (int i = 0; i < PLACED; i++)
 		placed[i] = rig_alloc(&rig, (3 * MIB) << i, a);
-	is_int(glk_cache_suspend_in_place(&rig.cache, &did), 0,
+	is_int(glk_cache_suspend(&rig.cache, true, &did), 0,
 		"some blocks go to the host");
-	is_int(glk_cache_resume_lazy(&rig.cache, &did), 0, "in place");
+	is_int(glk_cache_resume(&rig.cache, true, &did), 0, "in place");
 	/* and stay there */
 	for (int i = 0; i < PLACED; i++)
 		all &= !glk_cache_advise(&rig.cache, placed[i], GLAKE_ADVICE_PINNED);
@@ -147,8 +147,8 @@ static void cold_ones(void)
 		err |= !addr || glk_cache_advise(&rig.cache, addr, GLAKE_ADVICE_COLD);
 	}
 	is_int(err, 0, "cold blocks");
-	is_int(glk_cache_suspend_in_place(&rig.cache, &did), 0, "go to the host");
-	is_int(glk_cache_resume_lazy(&rig.cache, &did), 0, "in place");
+	is_int(glk_cache_suspend(&rig.cache, true, &did), 0, "go to the host");
+	is_int(glk_cache_resume(&rig.cache, true, &did), 0, "in place");
 	is_int((int64_t)did.stayed_blocks, COLD, "all of them");
 	ok(rig_alloc(&rig, 800 * MIB, a), "a block fills the GPU");
 	steps = rig.cache.plans.steps;

@@ -64,8 +64,8 @@ static inline int fetch_range(struct rig *rig, const struct held *h, size_t offs
 static inline bool leaves(struct rig *rig, bool in_place)
 {
 	struct glake_suspended did;
-	int err = in_place ? glk_cache_suspend_in_place(&rig->cache, &did)
-			   : glk_cache_suspend(&rig->cache, &did);
+	int err = in_place ? glk_cache_suspend(&rig->cache, true, &did)
+			   : glk_cache_suspend(&rig->cache, false, &did);
 	bool good = !err && !rig_figures(rig).reserved && rig_is_sound(rig);
 
 	if (!good)

@@ -58,8 +58,8 @@ static void tear_down(void)
 
 static void lower_all(void)
 {
-	is_int(glk_cache_suspend_in_place(&rig.cache, &did), 0, "the GPU is suspended");
-	is_int(glk_cache_resume_lazy(&rig.cache, &did), 0, "and resumed at once");
+	is_int(glk_cache_suspend(&rig.cache, true, &did), 0, "the GPU is suspended");
+	is_int(glk_cache_resume(&rig.cache, true, &did), 0, "and resumed at once");
 }
 
 /* What is here of one goes to the host in place, and is used there. */
@@ -70,7 +70,7 @@ static void goes_in_place(const char *page, bool lazy)
 	set_up(page);
 	is_int(spill_range(&rig, &list[1], 3 * MIB, 12 * MIB, a), 0, "a range goes");
 	away = rig_query(&rig, list[1].addr).away;
-	is_int(glk_cache_suspend_in_place(&rig.cache, &did), 0, "the GPU is suspended");
+	is_int(glk_cache_suspend(&rig.cache, true, &did), 0, "the GPU is suspended");
 	is_int((int64_t)did.moved, (int64_t)(63 * MIB - away), "with all that was here");
 	is_int((int64_t)did.stayed, 0, "nothing stays");
 	is_int((int64_t)rig_figures(&rig).reserved, 0, "nothing is held");
@@ -83,8 +83,8 @@ static void goes_in_place(const char *page, bool lazy)
 	write_words(&list[1], 0, 2 * MIB);
 	is_sound(&rig, "the books agree");
 	is_int(fetch_range(&rig, &list[1], 8 * MIB, 1, a), -EAGAIN, "nothing comes now");
-	is_int(lazy ? glk_cache_resume_lazy(&rig.cache, &did)
-		    : glk_cache_resume(&rig.cache, &did),
+	is_int(lazy ? glk_cache_resume(&rig.cache, true, &did)
+		    : glk_cache_resume(&rig.cache, false, &did),
 		0, "the GPU is resumed");
 	is_int((int64_t)did.moved, lazy ? 0 : (int64_t)(63 * MIB - away),
 		"with what had gone");
@@ -144,13 +144,13 @@ static void is_undone(const char *page)
 		sound = !spill_range(&rig, &list[1], 4 * MIB, 8 * MIB, a);
 		snprintf(rule, sizeof(rule), "copy:nth=%d:err=EIO", nth);
 		glk_fault_set(rig.drv, rule);
-		glk_cache_suspend_in_place(&rig.cache, &did);
+		glk_cache_suspend(&rig.cache, true, &did);
 		struck = rig_struck(&rig);
 		glk_fault_set(rig.drv, "off");
 		sound &= rig_is_sound(&rig) && all_have(1, 0, 4 * MIB) &&
 			all_have(1, 17 * MIB, 4 * MIB);
 		if (glk_load_relaxed(&rig.cache.suspended))
-			sound &= !glk_cache_resume(&rig.cache, &did);
+			sound &= !glk_cache_resume(&rig.cache, false, &did);
 		sound &= rig_is_sound(&rig);
 		if (!sound)
 			tap_note("copy %d", nth);

@@ -176,13 +176,13 @@ static bool move(struct model *m, struct CUstream_st *stream)
 static int resume(void)
 {
 	struct glake_suspended did;
-	int err = glk_cache_resume(&rig.cache, &did);
+	int err = glk_cache_resume(&rig.cache, false, &did);
 
 	if (err == -ENOMEM) {
 		uint64_t budget = glk_load_relaxed(&rig.cache.node->budget);
 
 		glk_store_relaxed(&rig.cache.node->budget, UINT64_MAX);
-		err = glk_cache_resume(&rig.cache, &did);
+		err = glk_cache_resume(&rig.cache, false, &did);
 		glk_store_relaxed(&rig.cache.node->budget, budget);
 	}
 	return err;
@@ -220,7 +220,7 @@ static bool step(struct model *list, bool turns)
 		good = is_whole(m) && !rig_free(&rig, m->h.addr, stream);
 		m->h.addr = 0;
 	} else if (rand() % 60 == 0) {
-		good = !glk_cache_trim(&rig.cache, 0, &unused);
+		good = !glk_cache_trim(&rig.cache, 0, false, &unused);
 	} else if (turns && rand() % 40 == 0) {
 		good = turn(rand() % 3);
 	} else {

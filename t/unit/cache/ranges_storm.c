@@ -102,8 +102,8 @@ static void storm(const char *rules, bool suspends)
 			count_error("another block", 0);
 		if (!suspends)
 			continue;
-		glk_cache_suspend(&rig.cache, &did);
-		while (glk_cache_resume(&rig.cache, &did))
+		glk_cache_suspend(&rig.cache, false, &did);
+		while (glk_cache_resume(&rig.cache, false, &did))
 			;
 	}
 	for (int i = 0; i < THREADS; i++)

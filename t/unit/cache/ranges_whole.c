@@ -44,8 +44,8 @@ static void is_suspended(void)
 			"soft.host_memory=2GiB", "tier.host=1GiB", NULL});
 		give(&one);
 		plan_take(&rig, &two, 5 * MIB, a);
-		err = way ? glk_cache_suspend_in_place(&rig.cache, &did)
-			  : glk_cache_suspend(&rig.cache, &did);
+		err = way ? glk_cache_suspend(&rig.cache, true, &did)
+			  : glk_cache_suspend(&rig.cache, false, &did);
 		is_int(err, 0, "the GPU is suspended");
 		is_int((int64_t)did.moved, 17 * MIB, "with what was here");
 		is_int((int64_t)did.moved_blocks, 2, "of both blocks");
@@ -57,8 +57,8 @@ static void is_suspended(void)
 			    : "nothing lies on the host in place");
 		is_sound(&rig, "the books agree");
 		is_int(fetch_range(&rig, &one, 0, 1, a), -EAGAIN, "none of it comes now");
-		err = way == 2 ? glk_cache_resume_lazy(&rig.cache, &did)
-			       : glk_cache_resume(&rig.cache, &did);
+		err = way == 2 ? glk_cache_resume(&rig.cache, true, &did)
+			       : glk_cache_resume(&rig.cache, false, &did);
 		is_int(err, 0, "and resumed");
 		is_int((int64_t)did.moved, way == 2 ? 0 : 17 * MIB,
 			"with what it had sent");
@@ -94,9 +94,10 @@ static void has_a_tag(void)
 	is_int((int64_t)tag.away, 1, "of a block");
 	is_int(fetch_range(&rig, &one, 4 * MIB, 1, a), -EAGAIN, "none of it comes now");
 	is_sound(&rig, "the books agree");
-	is_int(glk_cache_suspend(&rig.cache, &did), 0, "the GPU is suspended as well");
+	is_int(glk_cache_suspend(&rig.cache, false, &did), 0,
+		"the GPU is suspended as well");
 	is_int((int64_t)did.moved, 0, "with nothing of it");
-	is_int(glk_cache_resume(&rig.cache, &did), 0, "and resumed");
+	is_int(glk_cache_resume(&rig.cache, false, &did), 0, "and resumed");
 	is_int((int64_t)rig_query(&rig, one.addr).away, 20 * MIB,
 		"which brings nothing of it");
 	is_int(glk_cache_tag_resume(&rig.cache, TAG, &did), 0, "its tag is");
@@ -115,19 +116,19 @@ static void is_dropped(void)
 	set_up(NULL);
 	give(&one);
 	glk_cache_advise(&rig.cache, one.addr, GLAKE_ADVICE_DISCARDABLE);
-	is_int(glk_cache_suspend(&rig.cache, &did), 0, "suspended");
+	is_int(glk_cache_suspend(&rig.cache, false, &did), 0, "suspended");
 	is_int((int64_t)did.dropped, 12 * MIB, "what was here is dropped");
 	ok(rig_query(&rig, one.addr).away == 20 * MIB &&
 			rig_query(&rig, one.addr).dropped == 12 * MIB,
 		"which is told");
 	is_sound(&rig, "the books agree");
-	is_int(glk_cache_resume(&rig.cache, &did), 0, "resumed");
+	is_int(glk_cache_resume(&rig.cache, false, &did), 0, "resumed");
 	ok(rig_query(&rig, one.addr).away == 8 * MIB &&
 			!rig_query(&rig, one.addr).dropped,
 		"all else is away");
 	is_int(fetch_range(&rig, &one, 6 * MIB, 2 * MIB, a), 0, "a part comes");
-	is_int(glk_cache_suspend(&rig.cache, &did), 0, "suspended again");
-	is_int(glk_cache_resume(&rig.cache, &did), 0, "and resumed");
+	is_int(glk_cache_suspend(&rig.cache, false, &did), 0, "suspended again");
+	is_int(glk_cache_resume(&rig.cache, false, &did), 0, "and resumed");
 	is_int(glk_cache_fetch(&rig.cache, one.addr, a), 0, "and the rest");
 	ok(has_words(&one, 4 * MIB, 2 * MIB) && has_words(&one, 8 * MIB, 4 * MIB),
 		"what was kept has what was written");
@@ -181,7 +182,8 @@ static void is_on_the_map(void)
 
 	set_up(NULL);
 	give(&one);
-	is_int(glk_cache_walk(&rig.cache, one.addr, see, &seen), 0, "the map");
+	is_int(glk_cache_walk(&rig.cache, one.addr, UINT64_MAX, see, &seen), 0,
+		"the map");
 	is_int(seen.count, 3, "has three runs");
 	ok(seen.run[0].state == GLAKE_RUN_LIVE && seen.run[0].asked == 4 * MIB &&
 			!(seen.run[0].flags & GLAKE_RUN_PART),

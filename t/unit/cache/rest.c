@@ -309,9 +309,10 @@ static void is_suspended(void)
 	rig_open(&rig, (const char *const[]){REST, NULL});
 	peak(&rig);
 	usleep(REST_US - 1000);
-	is_int(glk_cache_suspend(&rig.cache, &did), 0, "suspended as the rest begins");
+	is_int(glk_cache_suspend(&rig.cache, false, &did), 0,
+		"suspended as the rest begins");
 	usleep(3 * REST_US);
-	is_int(glk_cache_resume(&rig.cache, &did), 0, "and resumed");
+	is_int(glk_cache_resume(&rig.cache, false, &did), 0, "and resumed");
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 1);
 }

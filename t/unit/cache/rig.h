@@ -191,7 +191,7 @@ static inline uint32_t rig_plans(const struct glk_cache *cache)
 static inline bool rig_has_tables(const struct glk_cache *cache)
 {
 	return glk_graphs(cache) || glk_load_relaxed(&cache->tags) || cache->hints ||
-		cache->ahead || cache->reserve || cache->managed;
+		cache->ahead || cache->reserve.runs || cache->managed;
 }
 
 static inline struct rig_end rig_end(struct rig *rig)

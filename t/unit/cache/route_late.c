@@ -68,7 +68,7 @@ static void closes(void)
 		addr = rig_alloc(&rig, PAGE, a);
 		glk_cache_query(&rig.cache, addr, &block);
 		rig_free(&rig, addr, a);
-		glk_cache_trim(&rig.cache, SIZE_MAX, &unused);
+		glk_cache_trim(&rig.cache, SIZE_MAX, false, &unused);
 		rig_free(&rig, rig_alloc(&rig, 100, b), b);
 		ok(glk_load_relaxed(&rig.cache.diverted), "it is open while it lasts");
 		rig_drop(&rig, rig_capture_end(&rig, a));
@@ -79,7 +79,7 @@ static void closes(void)
 		if (way == 2)
 			is_int(glk_graph_release(&rig.cache, block.pool), 0, "released");
 		if (way == 3)
-			glk_cache_trim(&rig.cache, SIZE_MAX, &unused);
+			glk_cache_trim(&rig.cache, SIZE_MAX, false, &unused);
 		if (way == 4)
 			is_int(glk_graph_end(&rig.cache, block.pool), 0, "ended");
 		ok(!glk_load_relaxed(&rig.cache.diverted), "then closed by %s",

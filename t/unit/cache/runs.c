@@ -25,7 +25,7 @@ static int take(const struct glake_run *run, void *arg)
 
 static int walk(struct rig *rig, uint64_t from, struct list *list)
 {
-	return glk_cache_walk(&rig->cache, from, take, list);
+	return glk_cache_walk(&rig->cache, from, UINT64_MAX, take, list);
 }
 
 /* The run that holds an address. */
@@ -92,7 +92,7 @@ static void each_state(void)
 	ok(!glk_cache_fetch(&rig.cache, one, a), "it comes back");
 	is_state(&rig, one, GLAKE_RUN_LIVE, "and lives");
 	glk_soft_run_all(rig.drv);
-	glk_cache_trim(&rig.cache, 0, &three);
+	glk_cache_trim(&rig.cache, 0, false, &three);
 	is_state(&rig, two + 8 * MIB, GLAKE_RUN_HOLE, "what is given back leaves a hole");
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 2);

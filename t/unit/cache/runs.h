@@ -103,7 +103,7 @@ static inline bool walk_runs_are_sound(
 {
 	struct walk_runs runs = {.ordered = true, .sane = true};
 	const struct glk_node *host = cache->host;
-	bool same = !glk_cache_walk(cache, 0, walk_add_run, &runs);
+	bool same = !glk_cache_walk(cache, 0, UINT64_MAX, walk_add_run, &runs);
 
 	runs.gpu += glk_node_free(cache->node) + waits_nowhere(cache);
 	runs.unused += glk_node_free(cache->node) + waits_nowhere(cache);

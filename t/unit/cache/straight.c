@@ -307,7 +307,7 @@ static void keeps(void)
 	ok(!hits_again(5 * MIB, b),
 		"nor does a stream that has the number of one that ended");
 	ok(rig_is_sound(&straight), "the books agree");
-	glk_cache_trim(&straight.cache, 0, &freed);
+	glk_cache_trim(&straight.cache, 0, false, &freed);
 	is_int((int64_t)rig_figures(&straight).reserved, 0, "a trim has all of it");
 	rig_close(&straight, 0);
 }

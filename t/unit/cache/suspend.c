@@ -20,15 +20,16 @@ static void is_held(void)
 	a = rig_stream(&rig);
 	plan_take(&rig, &one, 5 * MIB, a);
 	plan_take(&rig, &two, 7 * MIB, a);
-	is_int(glk_cache_suspend(&rig.cache, &did), 0, "suspended");
+	is_int(glk_cache_suspend(&rig.cache, false, &did), 0, "suspended");
 	e = glk_lookup_claim(glk_cache_range(&rig.cache, one.addr), one.addr);
-	is_int(glk_cache_resume(&rig.cache, &did), -EBUSY, "its end is given up");
+	is_int(glk_cache_resume(&rig.cache, false, &did), -EBUSY, "its end is given up");
 	is_int((int)rig_error().error_class, GLAKE_ERROR_BUSY, "since somebody is busy");
 	is_int((int64_t)did.moved, 7 << 20, "the other block is back");
 	is_int(rig_try(&rig, 600, a, 0, &(uint64_t){0}), -EAGAIN,
 		"the GPU is suspended still");
 	glk_extent_set(e, GLK_EXTENT_LIVE);
-	is_int(glk_cache_resume(&rig.cache, &did), 0, "let go of, the end is there");
+	is_int(glk_cache_resume(&rig.cache, false, &did), 0,
+		"let go of, the end is there");
 	is_int((int64_t)did.moved, 5 << 20, "and the block");
 	ok(plan_drop(&rig, &one, a) && plan_drop(&rig, &two, a), "both as they were");
 	is_sound(&rig, "the books agree");
@@ -39,14 +40,14 @@ static void lower(struct errand *e)
 {
 	struct glake_suspended unused;
 
-	e->err = glk_cache_suspend_in_place(&e->rig->cache, &unused);
+	e->err = glk_cache_suspend(&e->rig->cache, true, &unused);
 }
 
 static void raise_all(struct errand *e)
 {
 	struct glake_suspended unused;
 
-	e->err = glk_cache_resume(&e->rig->cache, &unused);
+	e->err = glk_cache_resume(&e->rig->cache, false, &unused);
 }
 
 /* What would take memory while another thread is in the middle of a call of the driver. */
@@ -113,7 +114,7 @@ static void is_asked_early(void)
 	is_int(gate_end(&first, 0), 0, "the request is served");
 	pthread_join(out.thread, NULL);
 	is_int(out.err, 0, "suspended in place");
-	is_int(glk_cache_resume(&rig.cache, &did), 0, "resumed");
+	is_int(glk_cache_resume(&rig.cache, false, &did), 0, "resumed");
 	is_int(rig_free(&rig, first.addr, a), 0, "what was served is freed");
 	ok(plan_drop(&rig, &one, a), "the block is as it was");
 	is_sound(&rig, "the books agree");
@@ -131,7 +132,7 @@ static void rests(void)
 	a = rig_stream(&rig);
 	for (int i = 0; i < 8; i++) {
 		ok(rig_alloc(&rig, 20 * MIB, a), "a block");
-		is_int(glk_cache_suspend(&rig.cache, &did), 0, "suspended");
+		is_int(glk_cache_suspend(&rig.cache, false, &did), 0, "suspended");
 		do {
 			sched_yield();
 			glk_lock(&rig.cache.lock);
@@ -140,7 +141,7 @@ static void rests(void)
 		} while (!asleep);
 		is_int((int64_t)rig_figures(&rig).reserved, 0,
 			"no page is made ahead meanwhile");
-		is_int(glk_cache_resume(&rig.cache, &did), 0, "resumed");
+		is_int(glk_cache_resume(&rig.cache, false, &did), 0, "resumed");
 	}
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 8);
@@ -166,7 +167,7 @@ static void gives_nothing(void)
 			is_int(glk_cache_advise(&rig.cache, addr[i], GLAKE_ADVICE_PINNED),
 				0, "a block is pinned");
 	}
-	is_int(glk_cache_suspend(&rig.cache, &did), 0, "suspended");
+	is_int(glk_cache_suspend(&rig.cache, false, &did), 0, "suspended");
 	for (int i = 0; i < 4; i++) {
 		if (i > 1)
 			glk_cache_advise(&rig.cache, addr[i], GLAKE_ADVICE_NORMAL);
@@ -174,7 +175,7 @@ static void gives_nothing(void)
 		is_int(rig_try(&rig, sizes[i], a, 0, &other), -EAGAIN,
 			"and serves nobody meanwhile");
 	}
-	is_int(glk_cache_resume(&rig.cache, &did), 0, "resumed");
+	is_int(glk_cache_resume(&rig.cache, false, &did), 0, "resumed");
 	for (int i = 0; i < 4; i++)
 		ok(rig_free(&rig, rig_alloc(&rig, sizes[i], a), a) == 0,
 			"and then others have room");

@@ -157,14 +157,14 @@ static void refuses(void)
 		"nor is that a quiet point, with nothing on the host");
 	is_int(told(TAG).suspended, 0, "then nothing was done");
 	rig_drop(&rig, rig_capture_end(&rig, b));
-	is_int(glk_cache_suspend(&rig.cache, &did), 0, "the GPU is suspended");
+	is_int(glk_cache_suspend(&rig.cache, false, &did), 0, "the GPU is suspended");
 	is_int(leave(TAG), -EAGAIN, "then no tag is");
 	is_int(come(TAG), -EINVAL, "nor does one come back that is here");
-	is_int(glk_cache_resume(&rig.cache, &did), 0, "resumed");
-	is_int(leave(TAG) | glk_cache_suspend(&rig.cache, &did), 0,
+	is_int(glk_cache_resume(&rig.cache, false, &did), 0, "resumed");
+	is_int(leave(TAG) | glk_cache_suspend(&rig.cache, false, &did), 0,
 		"first the tag, then all");
 	is_int(come(TAG), -EAGAIN, "a tag does not come back to a GPU that is suspended");
-	is_int(glk_cache_resume(&rig.cache, &did), 0, "the GPU is resumed");
+	is_int(glk_cache_resume(&rig.cache, false, &did), 0, "the GPU is resumed");
 	ok(rig_query(&rig, small.addr).away, "the tag stays away");
 	is_int(come(TAG), 0, "until it is asked for");
 	rig_set_tag(&rig, TAG + 0x100);
@@ -199,7 +199,7 @@ static void drops(void)
 	is_int((int64_t)rig_query(&rig, lose.addr).away, 0, "it is here");
 	write_marks(&lose);
 	spilled = rig_figures(&rig).spilled;
-	is_int(glk_cache_trim(&rig.cache, 0, &released), 0, "trimmed");
+	is_int(glk_cache_trim(&rig.cache, 0, false, &released), 0, "trimmed");
 	is_int(glk_cache_tag_suspend(&rig.cache, TAG, GLAKE_TAG_DROP, &did), 0,
 		"all are dropped");
 	is_int((int64_t)rig_figures(&rig).store, 0, "which takes no memory of the host");
@@ -306,18 +306,18 @@ static void goes_with_all(void)
 	take(&plain, 3 * MIB, 0, a);
 	take(&small, 1 << 10, TAG, b);
 	glk_cache_advise(&rig.cache, lost.addr, GLAKE_ADVICE_DISCARDABLE);
-	is_int(glk_cache_suspend(&rig.cache, &did), 0, "the GPU is suspended");
+	is_int(glk_cache_suspend(&rig.cache, false, &did), 0, "the GPU is suspended");
 	is_int((int64_t)did.moved, (12 << 20) + 1024, "what is kept");
 	is_int((int64_t)did.dropped, 5 << 20, "and what is not");
 	is_int((int64_t)rig_query(&rig, lost.addr).dropped, 5 << 20, "as it says");
 	is_int((int64_t)rig_figures(&rig).reserved, 0, "nothing is held");
 	is_sound(&rig, "the books agree");
-	is_int(glk_cache_resume(&rig.cache, &did), 0, "resumed");
+	is_int(glk_cache_resume(&rig.cache, false, &did), 0, "resumed");
 	is_int((int64_t)did.moved_blocks, 4, "with all of them");
-	is_int(glk_cache_suspend_in_place(&rig.cache, &did) |
+	is_int(glk_cache_suspend(&rig.cache, true, &did) |
 			(int)rig_figures(&rig).reserved,
 		0, "in place: nothing is held");
-	is_int(glk_cache_resume_lazy(&rig.cache, &did) |
+	is_int(glk_cache_resume(&rig.cache, true, &did) |
 			(int)rig_query(&rig, small.addr).away,
 		0, "and small ones are back");
 	write_marks(&lost);
@@ -370,7 +370,7 @@ static void lends(void)
 	ok(plan_drop(&rig, &two, a), "and gives it back");
 	is_int(take(&one, 40 * MIB, OTHER, a), 0, "for another tag");
 	ok(plan_drop(&rig, &one, a), "which is freed");
-	is_int(glk_cache_trim(&rig.cache, 0, &(uint64_t){0}), 0, "trimmed");
+	is_int(glk_cache_trim(&rig.cache, 0, false, &(uint64_t){0}), 0, "trimmed");
 	is_int((int64_t)rig_figures(&rig).reserved, 0, "nothing is held");
 	is_sound(&rig, "the books agree");
 	close_up(0);

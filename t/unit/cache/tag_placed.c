@@ -142,7 +142,7 @@ static void is_used_again(void)
 	is_sound(&rig, "the books agree");
 	plan_drop(&rig, &one, a);
 	plan_drop(&rig, &two, a);
-	glk_cache_trim(&rig.cache, 0, &made);
+	glk_cache_trim(&rig.cache, 0, false, &made);
 	is_int((int64_t)rig_figures(&rig).host_held, 0, "a trim gives all back");
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 0);
@@ -188,22 +188,22 @@ static void stays(void)
 	plan_drop(&rig, &two, b);
 	plan_drop(&rig, &small, a);
 	plan_drop(&rig, &part, a);
-	glk_cache_trim(&rig.cache, 0, &given);
+	glk_cache_trim(&rig.cache, 0, false, &given);
 
 	set_budget(8 * MIB);
 	take(&one, 8 * MIB, TAG, a);
 	take(&two, 9 * MIB, TAG, a);
 	take(&small, 700, TAG, a);
-	is_int(glk_cache_suspend(&rig.cache, &did), 0, "the GPU is suspended");
+	is_int(glk_cache_suspend(&rig.cache, false, &did), 0, "the GPU is suspended");
 	ok(did.moved == 8 * MIB && is_placed(&two) && is_placed(&small),
 		"what lies on the host stays there");
 	is_int((int64_t)rig_figures(&rig).reserved, 0, "the GPU has nothing");
-	is_int(glk_cache_resume(&rig.cache, &did), 0, "it is resumed");
+	is_int(glk_cache_resume(&rig.cache, false, &did), 0, "it is resumed");
 	is_int((int64_t)did.stayed_blocks, 2, "which says what is on the host");
-	is_int(glk_cache_suspend_in_place(&rig.cache, &did), 0, "and suspended in place");
+	is_int(glk_cache_suspend(&rig.cache, true, &did), 0, "and suspended in place");
 	ok(rig_query(&rig, one.addr).away && is_placed(&two),
 		"a tag goes away all the same");
-	is_int(glk_cache_resume_lazy(&rig.cache, &did), 0, "and is back");
+	is_int(glk_cache_resume(&rig.cache, true, &did), 0, "and is back");
 	ok(is_here(&one) && is_placed(&two), "where it was");
 	ok(plan_drop(&rig, &one, a) && plan_drop(&rig, &two, a) &&
 			plan_drop(&rig, &small, a),

@@ -83,13 +83,13 @@ static void is_freed(void)
 	set_up("tier.verify=yes");
 	plan_take(&rig, &one, 9 * MIB, a);
 	plan_take(&rig, &two, 9 * MIB, a);
-	is_int(glk_cache_suspend(&rig.cache, &did), 0, "a GPU is suspended");
+	is_int(glk_cache_suspend(&rig.cache, false, &did), 0, "a GPU is suspended");
 	spoil(first_run(&one), 77);
-	is_int(glk_cache_resume(&rig.cache, &did), -EIO,
+	is_int(glk_cache_resume(&rig.cache, false, &did), -EIO,
 		"what changed does not come back");
 	tap_expect_log(1);
 	is_int(rig_free(&rig, one.addr, a), 0, "it is freed");
-	is_int(glk_cache_resume(&rig.cache, &did), 0, "and the others come");
+	is_int(glk_cache_resume(&rig.cache, false, &did), 0, "and the others come");
 	ok(plan_drop(&rig, &two, a), "whole");
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 0);

@@ -169,9 +169,9 @@ static void pinned(void)
 	is_int(advise(&one, GLAKE_ADVICE_PINNED), 0, "a pinned block");
 	is_int(glk_cache_spill(&rig.cache, one.addr, a), -EBUSY, "does not go");
 	has_str(rig_error().text, "pinned", "as it says");
-	is_int(glk_cache_suspend(&rig.cache, &did), 0, "a suspension");
+	is_int(glk_cache_suspend(&rig.cache, false, &did), 0, "a suspension");
 	is_int((int64_t)did.stayed_blocks, 1, "leaves it where it is");
-	is_int(glk_cache_resume(&rig.cache, &did), 0, "and ends");
+	is_int(glk_cache_resume(&rig.cache, false, &did), 0, "and ends");
 	ok(has_marks(&one), "with what was written");
 	is_int(advise(&one, GLAKE_ADVICE_NORMAL), 0, "it is pinned no more");
 	is_int(glk_cache_spill(&rig.cache, one.addr, a), 0, "and goes");

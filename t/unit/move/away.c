@@ -251,7 +251,8 @@ static void suspends(void)
 	int torn = 0;
 
 	set_up(NULL);
-	is_int(glk_cache_resume(&rig.cache, &did), -EINVAL, "nothing is suspended");
+	is_int(glk_cache_resume(&rig.cache, false, &did), -EINVAL,
+		"nothing is suspended");
 	for (size_t i = 0; i < 40; i++)
 		torn += plan_take(&rig, &list[i],
 				i % 4 ? (i * 200 + 300) << 10 : 600 * (i + 1),
@@ -260,7 +261,7 @@ static void suspends(void)
 	ok(!torn, "blocks of all sizes");
 	glk_cache_pin(&rig.cache, list[7].addr, false, &pin);
 	is_int(spill(&list[9], a), 0, "one is away already");
-	is_int(glk_cache_suspend(&rig.cache, &did), 0, "the GPU is suspended");
+	is_int(glk_cache_suspend(&rig.cache, false, &did), 0, "the GPU is suspended");
 	is_int((int64_t)did.stayed_blocks, 1, "what is out stays");
 	is_int((int64_t)did.moved_blocks, 40 - 2 - 10 - 2,
 		"all others but the small ones go");
@@ -273,15 +274,15 @@ static void suspends(void)
 	is_int(rig_free(&rig, list[10].addr, a), 0, "blocks may be freed");
 	is_int(rig_free(&rig, list[0].addr, b), 0, "of any kind");
 	list[10].addr = list[0].addr = 0;
-	is_int(glk_cache_suspend(&rig.cache, &did), 0, "again");
+	is_int(glk_cache_suspend(&rig.cache, false, &did), 0, "again");
 	is_int((int64_t)did.moved_blocks, 0, "nothing is left to do");
 	glk_store_relaxed(&rig.cache.node->budget, 40 * MIB);
-	is_int(glk_cache_resume(&rig.cache, &did), -ENOMEM,
+	is_int(glk_cache_resume(&rig.cache, false, &did), -ENOMEM,
 		"without room they do not come back");
 	ok(did.moved_blocks > 0, "but some");
 	is_int(rig_try(&rig, 600, a, 0, &addr), -EAGAIN, "the GPU is suspended still");
 	glk_store_relaxed(&rig.cache.node->budget, UINT64_MAX);
-	is_int(glk_cache_resume(&rig.cache, &did), 0, "with room they do");
+	is_int(glk_cache_resume(&rig.cache, false, &did), 0, "with room they do");
 	ok(is_away(&list[9]), "but the one that was away before");
 	is_int(fetch(&list[9], a), 0, "which is fetched");
 	is_sound(&rig, "the books agree");
@@ -330,15 +331,16 @@ static void fails_half_way(void)
 	set_up((const char *const[]){"soft.streams=stepped", "policy.bins=0", NULL});
 	for (int i = 0; i < 6; i++)
 		torn += plan_take(&rig, &list[i], 10 * MIB, a) != 0;
-	is_int(glk_cache_suspend(&rig.cache, &did), 0, "suspended");
+	is_int(glk_cache_suspend(&rig.cache, false, &did), 0, "suspended");
 	glk_store_relaxed(&rig.cache.node->budget, 34 * MIB);
-	is_int(glk_cache_resume(&rig.cache, &did), -ENOMEM, "too little to resume");
+	is_int(glk_cache_resume(&rig.cache, false, &did), -ENOMEM,
+		"too little to resume");
 	is_int((int64_t)did.moved_blocks, 3, "but for some");
 	torn += rig_free(&rig, list[0].addr, a) != 0;
-	is_int(glk_cache_suspend(&rig.cache, &did), 0, "suspended again");
+	is_int(glk_cache_suspend(&rig.cache, false, &did), 0, "suspended again");
 	is_int((int64_t)did.moved_blocks, 2, "with what was back");
 	glk_store_relaxed(&rig.cache.node->budget, UINT64_MAX);
-	is_int(glk_cache_resume(&rig.cache, &did), 0, "and resumed");
+	is_int(glk_cache_resume(&rig.cache, false, &did), 0, "and resumed");
 	is_int((int64_t)did.moved_blocks, 5, "with all there is");
 	glk_soft_run_all(rig.drv);
 	for (int i = 1; i < 6; i++)
@@ -377,9 +379,10 @@ static void waits_for_holders(void)
 			is_int(spill(&one, a) || fetch(&one, a), 0,
 				"a block that is held");
 		else if (turn == 1)
-			is_int(glk_cache_suspend(&rig.cache, &did), 0, "suspended");
+			is_int(glk_cache_suspend(&rig.cache, false, &did), 0,
+				"suspended");
 		else
-			is_int(glk_cache_resume(&rig.cache, &did), 0, "resumed");
+			is_int(glk_cache_resume(&rig.cache, false, &did), 0, "resumed");
 		if (turn)
 			is_int((int64_t)did.moved_blocks, 1, "with that block");
 		pthread_join(thread, NULL);

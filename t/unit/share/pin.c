@@ -275,11 +275,11 @@ static void test_graph(void)
 	ok(page && physical(&rig, addr) == page, "the page is where it was");
 	is_int((int64_t)rig_figures(&rig).pools, 1, "the pool is there");
 	is_sound(&rig, "the books agree");
-	glk_cache_trim(&rig.cache, SIZE_MAX, &released);
+	glk_cache_trim(&rig.cache, SIZE_MAX, false, &released);
 	is_int((int64_t)rig_figures(&rig).pools, 1, "whoever looks for what has ended");
 	is_int(unpin(&rig, addr), 0, "back");
 	is_int((int64_t)rig_figures(&rig).pools, 1, "which ends no pool");
-	glk_cache_trim(&rig.cache, SIZE_MAX, &released);
+	glk_cache_trim(&rig.cache, SIZE_MAX, false, &released);
 	is_int((int64_t)rig_figures(&rig).pools, 0, "now it has ended");
 	is_int((int64_t)physical(&rig, addr), 0, "with its addresses");
 	is_sound(&rig, "the books agree");

@@ -117,7 +117,7 @@ static void cuts(void)
 	rig_open(&rig, (const char *const[]){"policy.ends=high", NULL});
 	a = rig_stream(&rig);
 	rig_free(&rig, rig_alloc(&rig, 32 * MIB, a), a);
-	glk_cache_trim(&rig.cache, 0, &addr);
+	glk_cache_trim(&rig.cache, 0, false, &addr);
 	is_int((int64_t)addr, 32 * (int64_t)MIB, "a hole without pages");
 	addr = rig_alloc(&rig, 15 * MIB, a);
 	is_int((int64_t)pages_of(&rig, addr), 5,
@@ -165,7 +165,7 @@ static void grows_whole(void)
 	is_sound(&rig, "the books agree");
 	for (int i = 0; i < 4; i++)
 		rig_free(&rig, addr[i], a);
-	glk_cache_trim(&rig.cache, 0, &unused);
+	glk_cache_trim(&rig.cache, 0, false, &unused);
 	is_int((int64_t)rig_figures(&rig).reserved, 0, "all goes back");
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 0);

@@ -55,7 +55,7 @@ static void there_and_back(uint64_t addr, const char *fault)
 
 	is_int(glk_cache_spill(&rig.cache, addr, a), 0, "the block goes away");
 	rig_flush(&rig);
-	is_int(glk_cache_trim_gpu(&rig.cache, 0, &trimmed), 0, "its pages too");
+	is_int(glk_cache_trim(&rig.cache, 0, true, &trimmed), 0, "its pages too");
 	is_int(rig_figures(&rig).reserved, 0, "all of them");
 	if (fault && glk_fault_set(rig.drv, fault))
 		tap_bail(fault);

@@ -41,7 +41,7 @@ static void stays_packed(uint64_t seed, int streams, int live, size_t largest, i
 	ok(late.reserved <= early.reserved + early.reserved / 20,
 		"  which does not grow");
 	is_sound(&rig, "  the books agree");
-	glk_cache_trim(&rig.cache, 0, &released);
+	glk_cache_trim(&rig.cache, 0, false, &released);
 	late = rig_figures(&rig);
 	ok(late.reserved <= late.live / 100 * 117,
 		"  %d hundredths of what is live after a trim",
@@ -49,7 +49,7 @@ static void stays_packed(uint64_t seed, int streams, int live, size_t largest, i
 	is_sound(&rig, "  the books agree");
 	for (int i = 0; i < live; i++)
 		rig_free(&rig, addr[i], rig.stream[on[i]]);
-	glk_cache_trim(&rig.cache, 0, &released);
+	glk_cache_trim(&rig.cache, 0, false, &released);
 	is_int((int64_t)rig_figures(&rig).reserved, 0,
 		"  and nothing after all are freed");
 	rig_close(&rig, 0);

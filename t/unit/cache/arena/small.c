@@ -283,7 +283,7 @@ static void overflows(void)
 		is_int(rig_free(&rig, out[i], a), 0, "it is freed");
 	is_int(rig_free(&rig, first, a), 0, "room in the slot");
 	is_int((int64_t)rig_alloc(&rig, 4 * KIB, a), (int64_t)first, "serves the next");
-	is_int(glk_cache_trim(&rig.cache, 0, &unused), 0, "trimmed");
+	is_int(glk_cache_trim(&rig.cache, 0, false, &unused), 0, "trimmed");
 	is_sound(&rig, "the books agree");
 	rig.cache.arena.map.nests.max = max; /* as large as its table is */
 	rig_close(&rig, 8);

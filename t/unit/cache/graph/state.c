@@ -348,13 +348,13 @@ static void refuses(void)
 	glk_region_fail_after(1);
 	refused(&rig, &s, -ENOMEM, GLAKE_ERROR_NOMEM_HOST, "", "no memory of the host");
 	glk_region_fail_after(0);
-	is_int(glk_cache_suspend(&rig.cache, &did), 0, "the GPU is suspended");
+	is_int(glk_cache_suspend(&rig.cache, false, &did), 0, "the GPU is suspended");
 	ok(did.stayed && did.stayed == glk_graph_held(&rig.cache),
 		"the memory of its graphs stays: %d MiB", (int)(did.stayed / MIB));
 	is_int(bring(&rig, 1, &s), -EAGAIN, "then nothing is brought back");
 	is_int(glk_graph_hold(&rig.cache, rig_id(2)), -EAGAIN, "or held");
 	ok(is_state(&rig, 1, &s), "but told");
-	is_int(glk_cache_resume(&rig.cache, &did), 0, "resumed");
+	is_int(glk_cache_resume(&rig.cache, false, &did), 0, "resumed");
 	is_int(bring(&rig, 1, &s), 0, "brought back");
 	both = s;
 	is_sound(&rig, "the books agree");
