@@ -81,18 +81,6 @@ static void step_in(struct glk_cache *cache)
 
 /* ---- What is looked at ---- */
 
-static int hash(struct dedup *d, uint64_t addr, uint64_t bytes)
-{
-	int err;
-
-	step_out(d->cache);
-	err = glk_likeness_hash(d->look, addr, bytes);
-	if (!err)
-		err = glk_likeness_wait(d->look);
-	step_in(d->cache);
-	return err;
-}
-
 /* Runs of pages of a block that is claimed; without a look they are counted. */
 static int look_at_pages(
 	struct dedup *d, struct glk_arena *arena, struct glk_extent *e, bool own)
@@ -112,7 +100,8 @@ static int look_at_pages(
 		if (takes || s.first > s.last)
 			continue;
 		if (d->look)
-			err = hash(d, glk_slot_addr(map, s.first),
+			err = glk_sums_hash(d->cache, d->look,
+				glk_slot_addr(map, s.first),
 				(uint64_t)(s.last - s.first + 1) << map->shift);
 		else
 			d->parts += ((uint64_t)(s.last - s.first + 1) << map->shift) /
@@ -134,7 +123,8 @@ static int look_at(struct glk_arena *arena, struct glk_extent *e, void *arg)
 	if (!d->every || glk_extent_lacks(e) || glk_beside_placed(&arena->map, e))
 		return 0;
 	if (d->look)
-		return hash(d, glk_load_relaxed(&e->addr), glk_extent_asked(e));
+		return glk_sums_hash(d->cache, d->look, glk_load_relaxed(&e->addr),
+			glk_extent_asked(e));
 	d->parts += glk_extent_asked(e) / d->part;
 	return 0;
 }

@@ -45,6 +45,13 @@ static struct glk_extent *find(
 	return id ? glk_extent_at(range->map, id) : NULL;
 }
 
+static int is_not_out(const struct glk_extent *e, uint64_t addr)
+{
+	return glk_error(-EINVAL, e ? GLAKE_ERROR_INVAL : GLAKE_ERROR_NOT_MINE,
+		e ? "the block at 0x%" PRIx64 " is not out" : "no block holds 0x%" PRIx64,
+		addr);
+}
+
 /* Makes it one that is out, if it is not: its marks stay. Its holders may do this at once. Whether
  * it could be counted. */
 static bool pin(struct glk_extent *e)
@@ -181,10 +188,7 @@ int glk_cache_pinned(struct glk_cache *cache, uint64_t addr, struct glk_pin *ret
 		*ret_pin = pin_of(range, e);
 	glk_unlock(&cache->lock);
 	if (!out)
-		return glk_error(-EINVAL, e ? GLAKE_ERROR_INVAL : GLAKE_ERROR_NOT_MINE,
-			e ? "the block at 0x%" PRIx64 " is not out"
-			  : "no block holds 0x%" PRIx64,
-			addr);
+		return is_not_out(e, addr);
 	ret_pin->count = count_pages(ret_pin);
 	return 0;
 }
@@ -244,11 +248,7 @@ int glk_cache_unpin(struct glk_cache *cache, uint64_t addr)
 	e = find(cache, addr, &range);
 	done = e && unpin(glk_arena_of(range), e);
 	glk_unlock(&cache->lock);
-	if (done)
-		return 0;
-	return glk_error(-EINVAL, e ? GLAKE_ERROR_INVAL : GLAKE_ERROR_NOT_MINE,
-		e ? "the block at 0x%" PRIx64 " is not out" : "no block holds 0x%" PRIx64,
-		addr);
+	return done ? 0 : is_not_out(e, addr);
 }
 
 bool glk_pin_hold(

@@ -62,7 +62,11 @@ static inline bool glk_seal_is_again(const struct glk_map *map, uint32_t slot)
 	return at != glk_mapping_at(map, slot).first;
 }
 
-/* sums.c. What is known of the contents of slots is nothing any more: others lie there, or they may be written. */
+/* sums.c. Under the lock and in a plan, which are given up meanwhile: numbers of bytes of a block that is claimed. 0 or
+ * the driver's error. */
+int glk_sums_hash(struct glk_cache *cache, struct glk_likeness *look, uint64_t addr,
+	uint64_t bytes);
+/* What is known of the contents of slots is nothing any more: others lie there, or they may be written. */
 void glk_sums_forget(struct glk_cache *cache, uint32_t slot, uint32_t count);
 void glk_sums_fini(struct glk_cache *cache);
 

@@ -50,6 +50,21 @@ static int is_changed(const struct glk_map *map, uint32_t slot)
 		glk_slot_addr(map, slot));
 }
 
+int glk_sums_hash(
+	struct glk_cache *cache, struct glk_likeness *look, uint64_t addr, uint64_t bytes)
+{
+	int err;
+
+	glk_plan_park(cache, false);
+	glk_lock_pause(&cache->lock);
+	err = glk_likeness_hash(look, addr, bytes);
+	if (!err)
+		err = glk_likeness_wait(look);
+	glk_lock_resume(&cache->lock);
+	glk_plan_unpark(cache, false);
+	return err;
+}
+
 /* Pages side by side of a block that is claimed. */
 static int look_at_run(struct sums *s, const struct glk_map *map, struct glk_stretch run)
 {
@@ -62,14 +77,8 @@ static int look_at_run(struct sums *s, const struct glk_map *map, struct glk_str
 		return 0;
 	}
 	first = glk_likeness_looked(s->look) / bytes;
-	glk_plan_park(cache, false);
-	glk_lock_pause(&cache->lock);
-	err = glk_likeness_hash(s->look, glk_slot_addr(map, run.first),
+	err = glk_sums_hash(cache, s->look, glk_slot_addr(map, run.first),
 		(run.last - run.first + 1) * bytes);
-	if (!err)
-		err = glk_likeness_wait(s->look);
-	glk_lock_resume(&cache->lock);
-	glk_plan_unpark(cache, false);
 	end = glk_likeness_looked(s->look) / bytes;
 	for (uint64_t i = first; i < end && !err; i++) {
 		uint32_t slot = run.first + (uint32_t)(i - first);

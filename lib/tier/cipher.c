@@ -24,13 +24,11 @@ struct batch {
 	enum way way;
 	uint32_t count;
 	struct chunk chunk[GLK_CIPHER_CHUNKS];
-	glk_atomic(uint32_t) next;
-	glk_atomic(bool) wrong;
 };
 
 /* ---- Chunks ---- */
 
-static bool treat(enum way way, const struct chunk *c)
+static bool is_treated(enum way way, const struct chunk *c)
 {
 	uint64_t bound = (uintptr_t)c->at;
 
@@ -57,23 +55,19 @@ static bool treat(enum way way, const struct chunk *c)
 	return false;
 }
 
-static void treat_some(void *arg)
+static int treat(void *arg, uint32_t i, char **room)
 {
-	struct batch *b = arg;
-	uint32_t i;
+	const struct batch *b = arg;
 
-	while ((i = glk_add_relaxed(&b->next, 1)) < b->count) {
-		if (!treat(b->way, &b->chunk[i]))
-			glk_store_relaxed(&b->wrong, true);
-	}
+	(void)room;
+	return is_treated(b->way, &b->chunk[i]) ? 0 : -EIO;
 }
 
 /* Without the lock. */
 static int treat_all(struct batch *b)
 {
-	glk_store_relaxed(&b->next, 0);
-	glk_pack_together((b->count + EACH - 1) / EACH, treat_some, b);
-	return glk_load_relaxed(&b->wrong)
+	return glk_pack_together(&(struct glk_pack_work){
+		       .fn = treat, .arg = b, .units = b->count, .each = EACH})
 		? glk_error(-EIO, GLAKE_ERROR_CORRUPT,
 			  "contents that were encrypted in memory of the host are not what they were")
 		: 0;
@@ -94,7 +88,6 @@ static uint64_t gather(
 	uint64_t bytes = 0;
 
 	b->count = 0;
-	glk_store_relaxed(&b->wrong, false);
 	while (left->bytes && b->count < GLK_CIPHER_CHUNKS) {
 		const struct glk_store_run *r = glk_store_at(store, left->run);
 		uint64_t in = left->skip % GLK_STORE_CHUNK, size = GLK_STORE_CHUNK - in;

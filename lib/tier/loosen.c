@@ -47,8 +47,6 @@ struct batch {
 	bool encrypts; /* what it makes, whatever that was */
 	struct unit unit[UNITS];
 	uint32_t count;
-	glk_atomic(uint32_t) next;
-	glk_atomic(int) err;
 };
 
 /* Where a place is, and how many bytes there are from it to the end of its run. */
@@ -132,8 +130,10 @@ static int transcribe_encrypted(
 }
 
 /* `*room`: of the thread, two units, for one that does not lie in one run or is to be encrypted; it is made at the first. */
-static int transcribe_unit(const struct batch *b, const struct unit *u, char **room)
+static int transcribe_unit(void *arg, uint32_t i, char **room)
 {
+	const struct batch *b = arg;
+	const struct unit *u = &b->unit[i];
 	const struct glk_store *store = b->store;
 	uint64_t space;
 	char *to = at(store, &u->to, &space);
@@ -158,23 +158,6 @@ static int transcribe_unit(const struct batch *b, const struct unit *u, char **r
 	if (u->size > space)
 		fill(store, u->to, to, u->size);
 	return 0;
-}
-
-static void transcribe_units(void *arg)
-{
-	struct batch *b = arg;
-	char *room = NULL;
-	uint32_t i;
-
-	while (!glk_load_relaxed(&b->err) &&
-		(i = glk_add_relaxed(&b->next, 1)) < b->count) {
-		int err = transcribe_unit(b, &b->unit[i], &room);
-
-		if (err)
-			glk_store_relaxed(&b->err, err);
-	}
-	if (room)
-		glk_sodium_room_free(room, 2 * GLK_PACK_UNIT);
 }
 
 /* The next units of a content, from a run on: the run behind them. */
@@ -203,17 +186,21 @@ static int transcribe(struct glk_store *store, uint32_t from, uint32_t to)
 	uint64_t left = glk_store_at(store, from)->bytes;
 	struct place place = {to, 0};
 	struct batch b = {.store = store};
+	int err = 0;
 
-	while (from && !glk_load_relaxed(&b.err)) {
+	while (from && !err) {
 		from = gather(&b, from, &left, &place);
 		/* what was plain too: its chunks may be known as encrypted from others that lay there */
 		b.encrypts = store->cipher;
-		glk_store_relaxed(&b.next, 0);
 		glk_lock_pause(store->lock);
-		glk_pack_together(b.count, transcribe_units, &b);
+		err = glk_pack_together(&(struct glk_pack_work){.fn = transcribe_unit,
+			.arg = &b,
+			.units = b.count,
+			.each = 1,
+			.room = 2 * GLK_PACK_UNIT});
 		glk_lock_resume(store->lock);
 	}
-	return glk_unpack_why(glk_load_relaxed(&b.err));
+	return glk_unpack_why(err);
 }
 
 static int wait_until(struct glk_mover *mover, uint32_t stream, uint64_t tick)

@@ -389,23 +389,28 @@ void glk_pack_fini(struct glk_mover *mover)
 
 /* ---- Threads that have units back, for as long as that takes ---- */
 
-struct crew {
-	void (*fn)(void *arg);
-	void *arg;
-};
-
-static void *run_crew(void *arg)
+static void *work_on(void *arg)
 {
-	const struct crew *crew = arg;
+	struct glk_pack_work *w = arg;
+	char *room = NULL;
+	uint32_t i;
+	int err;
 
-	crew->fn(crew->arg);
+	while (!glk_load_relaxed(&w->err) &&
+		(i = glk_add_relaxed(&w->next, 1)) < w->units) {
+		err = w->fn(w->arg, i, &room);
+		if (err)
+			glk_store_relaxed(&w->err, err);
+	}
+	if (room)
+		glk_sodium_room_free(room, w->room);
 	return NULL;
 }
 
-/* Threads beside the caller's: one for each unit more and each processor more. */
-static uint32_t threads_for(uint32_t units)
+/* Threads beside the caller's: one for each part more and each processor more. */
+static uint32_t threads_for(uint32_t parts)
 {
-	uint32_t most = units < GLK_PACK_THREADS ? units : GLK_PACK_THREADS, have;
+	uint32_t most = parts < GLK_PACK_THREADS ? parts : GLK_PACK_THREADS, have;
 	cpu_set_t cpus;
 
 	most -= most > 0;
@@ -415,16 +420,17 @@ static uint32_t threads_for(uint32_t units)
 	return most < have ? most : have;
 }
 
-void glk_pack_together(uint32_t units, void (*fn)(void *arg), void *arg)
+int glk_pack_together(struct glk_pack_work *work)
 {
-	uint32_t wanted = threads_for(units), threads = 0;
-	struct crew crew = {.fn = fn, .arg = arg};
+	uint32_t wanted = threads_for((work->units + work->each - 1) / work->each),
+		 threads = 0;
 	pthread_t thread[GLK_PACK_THREADS];
 
 	while (threads < wanted &&
-		!glk_thread_start(&thread[threads], "glake-compress", run_crew, &crew))
+		!glk_thread_start(&thread[threads], "glake-compress", work_on, work))
 		threads++;
-	fn(arg);
+	work_on(work);
 	while (threads)
 		pthread_join(thread[--threads], NULL);
+	return glk_load_relaxed(&work->err);
 }

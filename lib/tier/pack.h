@@ -70,10 +70,22 @@ bool glk_pack_open(const struct glk_packed *packed, char *to, size_t bytes, char
 /* What was packed is nobody's any more. */
 void glk_pack_spend(struct glk_pack *pack, struct glk_store_run *run);
 
-/* Without the lock: a function that takes units of so many until none is left is run here and in
- * threads of the library, as many as have one each and as there are processors. */
+/*
+ * Units that are treated here and in threads of the library, as many as have `each` of them and as there are
+ * processors, until one fails. `room` is of the thread, NULL at first: what the function puts there, of so many bytes,
+ * goes as glk_sodium_room_free() has it. Without the lock.
+ */
 #define GLK_PACK_THREADS 16
-void glk_pack_together(uint32_t units, void (*fn)(void *arg), void *arg);
+struct glk_pack_work {
+	int (*fn)(void *arg, uint32_t unit, char **room);
+	void *arg;
+	uint32_t units, each;
+	size_t room;
+	glk_atomic(uint32_t) next;
+	glk_atomic(int) err;
+};
+/* 0 or the error of a unit. */
+int glk_pack_together(struct glk_pack_work *work);
 
 /* unpack.c. An error of units, -EIO (CORRUPT) or -ENOMEM, with a record; 0 for none. */
 int glk_unpack_why(int err);

@@ -48,29 +48,18 @@ struct unit {
 struct batch {
 	struct unit unit[GLK_PACK_HALF];
 	uint32_t count;
-	glk_atomic(uint32_t) next;
-	glk_atomic(int) err; /* -EIO: one is not what it was; -ENOMEM */
 };
 
-static void unpack_units(void *arg)
+static int unpack_unit(void *arg, uint32_t i, char **room)
 {
-	struct batch *b = arg;
-	char *room = NULL;
-	uint32_t i;
+	const struct unit *u = &((const struct batch *)arg)->unit[i];
+	bool encrypted = u->packed->tag.number;
 
-	while ((i = glk_add_relaxed(&b->next, 1)) < b->count) {
-		const struct unit *u = &b->unit[i];
-		bool encrypted = u->packed->tag.number;
-
-		if (encrypted && !room)
-			room = glk_sodium_room_new(GLK_PACK_UNIT);
-		if (encrypted && !room)
-			glk_store_relaxed(&b->err, -ENOMEM);
-		else if (!glk_pack_open(u->packed, u->to, u->size, room))
-			glk_store_relaxed(&b->err, -EIO);
-	}
-	if (room)
-		glk_sodium_room_free(room, GLK_PACK_UNIT);
+	if (encrypted && !*room)
+		*room = glk_sodium_room_new(GLK_PACK_UNIT);
+	if (encrypted && !*room)
+		return -ENOMEM;
+	return glk_pack_open(u->packed, u->to, u->size, *room) ? 0 : -EIO;
 }
 
 int glk_unpack(struct glk_pack *pack, uint32_t run, uint64_t addr, uint32_t *ret_next,
@@ -100,10 +89,13 @@ int glk_unpack(struct glk_pack *pack, uint32_t run, uint64_t addr, uint32_t *ret
 	}
 	glk_lock_pause(store->lock);
 	err = glk_landing_await(store, &pack->landing, half);
-	if (!err) {
-		glk_pack_together(b.count, unpack_units, &b);
-		err = glk_unpack_why(glk_load_relaxed(&b.err));
-	}
+	if (!err)
+		err = glk_unpack_why(
+			glk_pack_together(&(struct glk_pack_work){.fn = unpack_unit,
+				.arg = &b,
+				.units = b.count,
+				.each = 1,
+				.room = GLK_PACK_UNIT}));
 	if (!err)
 		err = drv->ops->copy(drv, addr, (uintptr_t)base, bytes, stream);
 	if (!err)

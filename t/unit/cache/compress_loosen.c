@@ -241,31 +241,41 @@ static void has_idle_memory(void)
 	rig_close(&rig, 0);
 }
 
+/* The first ones wait for each other, so that no thread has two of them. */
 struct turns {
-	glk_atomic(uint32_t) threads, units;
+	uint32_t most;
+	pthread_barrier_t meet;
+	glk_atomic(uint32_t) threads; /* each with its room */
 };
 
-static void take_turns(void *arg)
+static int take_turn(void *arg, uint32_t unit, char **room)
 {
 	struct turns *t = arg;
 
-	glk_add_relaxed(&t->threads, 1);
-	while (glk_add_relaxed(&t->units, 1) < 100)
-		;
+	glk_add_relaxed(&t->threads, !*room);
+	*room = *room ? *room : glk_sodium_room_new(4096);
+	if (unit < t->most)
+		pthread_barrier_wait(&t->meet);
+	return 0;
 }
 
 /* A thread for each unit and each processor, and no more than there may be. */
 static void has_threads(uint32_t units)
 {
 	struct turns t = {0};
+	struct glk_pack_work work = {
+		.fn = take_turn, .arg = &t, .units = units, .each = 1, .room = 4096};
 	uint32_t most = units < GLK_PACK_THREADS ? units : GLK_PACK_THREADS;
 	cpu_set_t cpus;
 
 	if (!sched_getaffinity(0, sizeof(cpus), &cpus) &&
 		most > (uint32_t)CPU_COUNT(&cpus))
 		most = (uint32_t)CPU_COUNT(&cpus);
-	glk_pack_together(units, take_turns, &t);
-	ok(glk_load_relaxed(&t.threads) == (most ? most : 1), "%u units", units);
+	t.most = most;
+	pthread_barrier_init(&t.meet, NULL, most ? most : 1);
+	ok(!glk_pack_together(&work) && glk_load_relaxed(&t.threads) == most,
+		"%u units have a thread each, or as many as there may be", units);
+	pthread_barrier_destroy(&t.meet);
 }
 
 int main(void)
