@@ -14,6 +14,7 @@
 #include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -218,6 +219,35 @@ static void *churn_one(void *arg)
 	return (void *)wrong;
 }
 
+static bool is_in_graph(struct CUstream_st *stream, void *arg)
+{
+	(void)stream, (void)arg;
+	return true;
+}
+
+/* A block of a graph's pool, and a KV cache of two sequences, one forked from the other, with a prefix. */
+static int make_cache(void)
+{
+	const struct glake_pool_id id = {1, 2};
+	const struct glake_kv_options options = {.sz = sizeof(options),
+		.slots = 4,
+		.tokens = 4096,
+		.lanes = 2,
+		.lane_bytes = 4096,
+		.limit = 64 << 20,
+		.prefixes = 2};
+	struct glake_kv *kv;
+	uint32_t slot, other;
+
+	return glake_pool_begin_for(contexts[0], 0, id, is_in_graph, NULL) ||
+		allocate(0, 1, 5000) || glake_pool_end(contexts[0], 0, id) ||
+		glake_kv_open(contexts[0], 0, &options, NULL, &kv) ||
+		glake_kv_new(kv, 4096, NULL, &slot) ||
+		glake_kv_grow(kv, slot, 2000, NULL) ||
+		glake_kv_fork(kv, slot, 1000, 4096, NULL, &other) ||
+		glake_kv_publish(kv, slot, 1000, "key", 3, NULL);
+}
+
 /* Until `rest`. */
 static int churn(void)
 {
@@ -261,6 +291,8 @@ static int run(const char *line)
 		return glake_check(contexts[0], NULL);
 	if (!strcmp(line, "scene\n"))
 		return make_scene();
+	if (!strcmp(line, "cache\n"))
+		return make_cache();
 	if (!strcmp(line, "churn\n"))
 		return churn();
 	if (!strcmp(line, "rest\n"))
