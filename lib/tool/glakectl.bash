@@ -69,7 +69,7 @@ _glakectl_argument()
 
 _glakectl()
 {
-	local tool=${COMP_WORDS[0]} words command sub= subs= help short long kind text prev
+	local tool=${COMP_WORDS[0]} words command sub='' subs='' help short long kind text prev
 	local -a more=()
 
 	# words as they were typed, for readline has taken them apart at '='

@@ -125,7 +125,10 @@ def main():
     code, said = run("sh", SOURCE / "lib/package/deb.sh", SOURCE, BUILD, VERSION)
     if tap.ok(code == 0, "the packages are made", *said.splitlines()[-40:]):
         findings = [line for line in said.splitlines() if re.match(r"[EW]: ", line)]
-        tap.none(findings, "lintian finds nothing")
+        if shutil.which("lintian"):
+            tap.none(findings, "lintian finds nothing")
+        else:
+            tap.skip("lintian finds nothing", "lintian is not installed")
         packages = {path.name.split("_")[0]: path for path in (BUILD / "package").glob("*.deb")}
         names = {name for name in packages if not name.endswith("-dbgsym")}
         if tap.ok(names == set(HOLDS), "four packages", names):
