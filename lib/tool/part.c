@@ -121,8 +121,10 @@ static void find_package(char *ret_folder)
 static const char start[] =
 	"import sys\n"
 	"folder, name, module = sys.argv[1:4]\n"
+	"if sys.version_info < (3, 9):\n"
+	"    sys.exit('glakectl: ' + name + ': ' + sys.executable + ' is Python ' + sys.version.split()[0] + ', and 3.9 is needed')\n"
 	"sys.argv[:4] = ['glakectl', name]\n"
-	"sys.path = [place for place in (folder, *sys.path) if place]\n"
+	"sys.path = [place for place in [folder] + sys.path if place]\n"
 	"import importlib.util, runpy\n"
 	"if not (importlib.util.find_spec('glake') and importlib.util.find_spec(module)):\n"
 	"    sys.exit('glakectl: ' + name + ': Python has no module ' + module + ': install "

@@ -54,6 +54,17 @@ def of_python():
         has(done_.stderr, "more than 4096 arguments", "it says so")
 
 
+def old():
+    """A Python that the package is not for, whose version stands in a module that it reads first."""
+    with tempfile.TemporaryDirectory(prefix="glake-parts-") as folder:
+        with open(os.path.join(folder, "sitecustomize.py"), "w", encoding="ascii") as file:
+            file.write("import sys\nsys.version_info, sys.version = (3, 8, 18), '3.8.18 (old)'\n")
+        done_ = subprocess.run([TOOL, "ps"], env={**os.environ, "PYTHONPATH": folder}, check=False,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        equal((done_.returncode, done_.stdout, done_.stderr.count("\n")), (1, "", 1), "an older Python ends it in a line")
+        has(done_.stderr, " is Python 3.8.18, and 3.9 is needed\n", "with both versions")
+
+
 def interrupted():
     """While Python begins."""
     with tempfile.TemporaryDirectory(prefix="glake-parts-") as folder:
@@ -121,6 +132,7 @@ def main():
     start()
     beside()
     of_python()
+    old()
     interrupted()
     elsewhere()
     of_a_wheel()
