@@ -10,7 +10,7 @@ import shutil
 import socket
 import subprocess
 
-from tap import HUNG, REAL_TIME, done, equal, has, ok, skip, start, until
+from tap import HUNG, REAL_TIME, TOOL, done, equal, has, ok, skip, start, until
 from watched import Room, Watched, ask
 
 NAME = os.path.basename(os.environ["GLAKE_WATCH_PROGRAM"])[:15]
@@ -35,6 +35,14 @@ def check_nobody(room):
         run = room.tool("stat", *args)
         equal((run.returncode, run.stdout), (1, ""), f"stat {args} fails")
         has(run.stderr, "no process has a socket", "with a word")
+    none = os.path.join(room.parent, "none")
+    with open(none, "w", encoding="ascii"):
+        pass
+    for command in ("ps", "stat", "map", "kv"):
+        run = subprocess.run([TOOL, command], env={**room.env, "XDG_RUNTIME_DIR": none}, check=False,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        equal((run.stdout, run.stderr.count("\n")), ("", 1), f"{command} where the system has no directory of the user")
+        has(run.stderr, f"there is no directory {none}: set XDG_RUNTIME_DIR", "says what to do there")
     for args in (["1", "2"], ["-i", "0"], ["-i", "x"], ["-n", "3"], ["-n", "0", "-i", "1"],
                  ["--json", "--prometheus"], ["--times", "--json"], ["--nothing"]):
         equal(room.tool("stat", *args).returncode, 2, f"stat {args}: wrong usage")

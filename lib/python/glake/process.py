@@ -194,7 +194,7 @@ def has_room():
     """Whether a process has made the directory; it is this user's alone."""
     try:
         about = os.stat(room())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
         raise tool.Failure(f"glakectl: no process can be asked: {room()}: {error.strerror}") from None
@@ -255,14 +255,23 @@ def answered(method):
     return found
 
 
+def nobody():
+    """Why none has a socket, and what to do."""
+    parent = os.path.dirname(room())
+    if os.path.isdir(parent):
+        return f"no process has a socket in {room()}; rpc.socket=yes makes one"
+    return (f"no process has a socket, for there is no directory {parent}: set XDG_RUNTIME_DIR to a folder of your own, here and where "
+            "they start")
+
+
 def say_nobody():
-    tool.say(f"glakectl: no process has a socket in {room()}; rpc.socket=yes makes one")
+    tool.say(f"glakectl: {nobody()}")
 
 
 def find(name):
     """The number of the process that is called so, by its number or its program; with None of the only one."""
     if not has_room():
-        raise tool.Failure(f"glakectl: no process has a socket in {room()}; rpc.socket=yes makes one")
+        raise tool.Failure(f"glakectl: {nobody()}")
     if name and name.isascii() and name.isdigit() and 0 < int(name) < 1 << 31:
         return int(name)
     found = [pid for pid, stats in answered("stats") if name in (None, stats["program"])]
@@ -272,7 +281,7 @@ def find(name):
         raise tool.Failure(f"glakectl: there are {len(found)}{' of the name ' + name if name else ' processes'}: choose one of "
                            + " ".join(map(str, found)))
     raise tool.Failure(f"glakectl: no process of this user is called '{name}' and has a socket; see glakectl ps" if name
-                       else "glakectl: no process of this user has a socket; rpc.socket=yes makes one")
+                       else f"glakectl: {nobody()}")
 
 
 def result(name, method, **params):

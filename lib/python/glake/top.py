@@ -255,7 +255,7 @@ class Window:
             for i, line in enumerate(lines[:max(end - y - 1, 0)]):
                 self._put(y + 1 + i, line)
         elif not rows:
-            self._put(y, "no process has a socket; rpc.socket=yes makes one")
+            self._put(y, process.nobody())
 
     def draw(self):
         curses, (height, width) = self.curses, self.screen.getmaxyx()
