@@ -76,6 +76,18 @@ def interrupted():
         equal((done_.returncode, done_.stderr), (-signal.SIGINT, ""), "an interrupt ends it as it ends any program")
 
 
+def interrupted_within():
+    """In a library that makes an error of its own of it, as matplotlib does in C++."""
+    with tempfile.TemporaryDirectory(prefix="glake-parts-") as folder:
+        with open(os.path.join(folder, "prometheus_client.py"), "w", encoding="ascii") as file:
+            file.write("import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\n    for _ in range(1000):\n"
+                       "        pass\nexcept BaseException:\n    raise TypeError('planted')\n")
+        done_ = subprocess.run([TOOL, "export", "--once"], env={**os.environ, "PYTHONPATH": folder}, check=False,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+        equal((done_.returncode, done_.stderr), (-signal.SIGINT, ""), "within a library as well")
+
+
 def elsewhere():
     with tempfile.TemporaryDirectory(prefix="glake-parts-") as folder:
         tool = os.path.join(folder, "bin", "glakectl")
@@ -134,6 +146,7 @@ def main():
     of_python()
     old()
     interrupted()
+    interrupted_within()
     elsewhere()
     of_a_wheel()
     done()

@@ -229,7 +229,11 @@ def count_text(value):
     return f"{value:,}".replace(",", " ")
 
 
+_stopped = []
+
+
 def _stop(number, frame):
+    _stopped.append(number)
     raise _Stopped(number)
 
 
@@ -256,7 +260,11 @@ def main(command, run_command):
         if not isinstance(error, BrokenPipeError):
             say(f"glakectl: the report could not be written: {error.strerror}")
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left goes nowhere
-    except _Stopped as stopped:
-        signal.signal(stopped.args[0], signal.SIG_DFL)
-        os.kill(os.getpid(), stopped.args[0])
+    except BaseException:
+        # a library in the middle of something may have made an error of its own of it
+        if not _stopped:
+            raise
+    if _stopped:
+        signal.signal(_stopped[0], signal.SIG_DFL)
+        os.kill(os.getpid(), _stopped[0])
     sys.exit(status)
