@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/parse.h"
 #include "tool/report.h"
+#include "tool/trace_tool.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -234,5 +235,9 @@ int glk_tool_replay(int argc, char **argv)
 		return glk_tool_usage(COMMAND, "--contents is told as JSON: --json too");
 	if (options.timeline && argc - optind > 1)
 		return glk_tool_usage(COMMAND, "--timeline is of one trace");
+	if (trace_output_is(options.timeline, argv[optind]))
+		return glk_tool_usage(COMMAND,
+			"-T %s is the trace itself, which it would replace",
+			options.timeline);
 	return replay_files(argc - optind, argv + optind, &options);
 }

@@ -16,15 +16,6 @@
 #define SQUEEZE_FIRST 1.05
 #define SQUEEZE_STEP  0.005
 
-/* Budget in bytes that a limit means for a trace; UINT64_MAX for none. */
-static uint64_t replay_limit_bytes(
-	const struct replay_limit *limit, const struct trace *trace)
-{
-	if (limit->ratio > 0)
-		return (uint64_t)(limit->ratio * (double)trace->peak_live);
-	return limit->bytes ? limit->bytes : UINT64_MAX;
-}
-
 static void fail(struct replay_result *result, const char *what)
 {
 	result->ok = false;
@@ -178,11 +169,14 @@ static size_t replay_choose_samples(
 static int run_all(struct replay_result *result, struct glake *ctx)
 {
 	const struct replay_options *options = result->options;
-	uint64_t budget = replay_limit_bytes(&options->limit, result->trace);
+	const struct replay_limit *limit = &options->limit;
+	uint64_t budget = limit->ratio > 0
+		? (uint64_t)(limit->ratio * (double)result->trace->peak_live)
+		: limit->bytes;
 	struct replay_run *run = NULL;
 	int err = 0, end;
 
-	if (budget != UINT64_MAX)
+	if (budget)
 		err = glake_budget_set(ctx, 0, budget);
 	if (!err)
 		err = replay_run_new(ctx, result->trace, options, &run);

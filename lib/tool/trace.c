@@ -100,12 +100,6 @@ static int add_row(struct loader *loader, const char *text, size_t length)
 		   : 0;
 }
 
-/* A mistake in one row, as against one in the file or the machine. */
-static bool can_skip(const struct loader *loader, int err)
-{
-	return err == -EINVAL && loader->reading->lenient && loader->line > 1;
-}
-
 static int add_line(struct loader *loader)
 {
 	size_t length = loader->length;
@@ -138,7 +132,8 @@ static int add_line(struct loader *loader)
 			LINE_MAX_SIZE);
 	else
 		err = add_row(loader, loader->text, length);
-	if (can_skip(loader, err)) {
+	/* a mistake in one row, as against one in the file or the machine */
+	if (err == -EINVAL && loader->reading->lenient && loader->line > 1) {
 		loader->reading->skipped++;
 		err = 0;
 	}

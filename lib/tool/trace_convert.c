@@ -57,13 +57,6 @@ static int begin(struct convert *job, char *message, size_t size)
 	return trace_log_begin(job->output.file, message, size);
 }
 
-static int64_t time_of(struct convert *job, const struct trace_row *row)
-{
-	if (job->reading.is_ours)
-		return row->time_us * 1000 + row->time_ns;
-	return trace_clock_step(&job->clock, row->time_us) * 1000;
-}
-
 static int put(void *arg, const struct trace_row *row, int64_t ns, uint64_t bytes,
 	char *message, size_t size)
 {
@@ -98,7 +91,10 @@ static int take_row(void *arg, const struct trace_row *row, char *message, size_
 	err = trace_live_row(&job->live, row, message, size, &bytes);
 	if (err)
 		return err;
-	ns = time_of(job, row);
+	ns = 1000 *
+		(job->reading.is_ours ? row->time_us
+				      : trace_clock_step(&job->clock, row->time_us));
+	ns += job->reading.is_ours ? row->time_ns : 0;
 	if (!job->options->cuts)
 		return put(job, row, ns, bytes, message, size);
 	return trace_cut_row(&job->cut, row, ns, bytes, message, size);

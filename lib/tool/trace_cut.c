@@ -73,13 +73,6 @@ static bool is_behind(const struct trace_cut *cut, int64_t ns)
 		(options->last && cut->number > options->last);
 }
 
-static int begin(struct trace_cut *cut, int64_t ns, char *message, size_t size)
-{
-	cut->begun = true;
-	cut->base_ns = cut->options->from_ns ? cut->options->from_ns : ns;
-	return put_live(cut, false, 0, &cut->opened, message, size);
-}
-
 int trace_cut_row(struct trace_cut *cut, const struct trace_row *row, int64_t ns,
 	uint64_t bytes, char *message, size_t size)
 {
@@ -97,8 +90,11 @@ int trace_cut_row(struct trace_cut *cut, const struct trace_row *row, int64_t ns
 		return 0;
 	if (is_named ? !is_known : !has_stream(cut, row->stream))
 		return 0;
-	if (!is_before(cut, ns) && !cut->begun)
-		err = begin(cut, ns, message, size);
+	if (!is_before(cut, ns) && !cut->begun) {
+		cut->begun = true;
+		cut->base_ns = cut->options->from_ns ? cut->options->from_ns : ns;
+		err = put_live(cut, false, 0, &cut->opened, message, size);
+	}
 	if (!err)
 		err = trace_live_row(&cut->live, row, message, size, &freed);
 	if (err || is_before(cut, ns))

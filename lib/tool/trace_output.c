@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The file that a conversion writes. It gets its name when it is complete, so that a failure
- * leaves what was there before, and a trace can be converted in place. What is to be packed is
- * written plain first, to a file without a name.
+ * leaves what was there before. What is to be packed is written plain first, to a file without a name.
  */
 #include "tool/trace_tool.h"
 
@@ -103,6 +102,14 @@ static int open_part(struct trace_output *output, FILE **ret_file)
 	close(fd);
 	forget_part(output->part);
 	return -ENOMEM;
+}
+
+bool trace_output_is(const char *path, const char *trace)
+{
+	struct stat a, b;
+
+	return path && !stat(path, &a) && !stat(trace, &b) && S_ISREG(a.st_mode) &&
+		a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
 int trace_output_open(struct trace_output *output, const char *path)

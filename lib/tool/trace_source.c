@@ -229,17 +229,12 @@ struct spool {
 	char block[BLOCK];
 };
 
-static bool is_empty(const char *bytes, size_t size)
-{
-	return !bytes[0] && !memcmp(bytes, bytes + 1, size - 1);
-}
-
 static int store(struct spool *spool, const char *bytes, size_t size)
 {
 	off_t end = spool->at + (off_t)size;
 	ssize_t put;
 
-	if (size && is_empty(bytes, size)) {
+	if (size && !bytes[0] && !memcmp(bytes, bytes + 1, size - 1)) {
 		spool->at = end;
 		return ftruncate(spool->fd, end) ? -errno : 0;
 	}

@@ -225,6 +225,10 @@ static int run(
 	if (options.to_ns && options.to_ns <= options.from_ns)
 		return glk_tool_usage(argv[0], "--to is a time behind --from");
 	options.file = argv[optind];
+	if (trace_output_is(options.output, options.file))
+		return glk_tool_usage(argv[0],
+			"-o %s is the trace itself, which it would replace",
+			options.output);
 	return command(&options);
 }
 

@@ -130,6 +130,8 @@ struct trace_output {
 	char part[4096]; /* "": none */
 };
 
+/* Whether what is to be written would replace what is read; a path of NULL would not. */
+bool trace_output_is(const char *path, const char *trace);
 /* 0 or -errno; -EOPNOTSUPP: see trace_packer_of. */
 int trace_output_open(struct trace_output *output, const char *path);
 /* 0, or -errno: then, or if it is not `good`, nothing is left. */

@@ -331,6 +331,9 @@ def check_without(folder):
     lost = os.path.join(poor, "matplotlib.py")
     with open(lost, "w", encoding="ascii") as file:
         file.write("raise ImportError('planted')\n")
+    run = tool("report", "-o", trace, trace, env={"PYTHONPATH": poor})
+    equal((run.returncode, run.stdout), (2, b""), "what would replace the trace is refused")
+    has(run.stderr.decode(), f"-o {trace} is what is read, which it would replace; see ", "and told")
     path = os.path.join(folder, "none.html")
     run = tool("report", "-o", path, trace, env={"PYTHONPATH": poor})
     equal((run.returncode, run.stdout, run.stderr.decode()), (

@@ -407,9 +407,17 @@ def check_usage(folder):
             run = subprocess.run([TOOL, "trace", "convert", *args, trace], stdout=full, stderr=subprocess.PIPE, check=False)
             equal((run.returncode, run.stderr.decode()), (1, f"glakectl: {name}: No space left on device\n"), "a full disk")
     interrupted(folder)
-    run = tool("trace", "convert", "-f", "glake", "-o", trace, trace)
-    equal(run.returncode, 0, "a trace is converted in place")
-    ok(replay(trace)["ok"], "and is one still")
+    link = os.path.join(folder, "itself.trace")
+    os.symlink(trace, link)
+    with open(trace, "rb") as file:
+        before = file.read()
+    for words in (["trace", "convert", "-f", "glake", "-o", trace, trace], ["trace", "cut", "-n", "2-", "-o", link, trace],
+                  ["replay", "-T", trace, trace]):
+        run = tool(*words)
+        equal((run.returncode, run.stdout), (2, b""), f"{words[-4]} {words[-3]}: what would replace its input is refused")
+        has(run.stderr.decode(), " is the trace itself, which it would replace; see ", "and told")
+    with open(trace, "rb") as file:
+        ok(file.read() == before, "nothing has changed")
 
 
 def interrupted(folder):

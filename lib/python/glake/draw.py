@@ -53,6 +53,7 @@ def run(words):
     kind = os.path.splitext(path or "")[1][1:].lower()
     if path and kind not in ("svg", "png", "pdf"):
         raise tool.usage("draw", "-o takes a FILE.svg, .png or .pdf")
+    tool.keep("draw", path, rest[0])
     by = given.get("by", ["state"])[-1]
     if by not in ("state", "stream", "size"):
         raise tool.usage("draw", f"--by is state, stream or size, not '{by}'")

@@ -370,6 +370,7 @@ def run(words):
         raise tool.usage("report", "where to write the page is missing: -o FILE, or -o -")
     if path == "-" and as_json:
         raise tool.usage("report", "--json reports on standard output, so the page needs a file")
+    tool.keep("report", path, rest[0])
     _recorded(given.get("recorded", ()))
     if path:
         tool.pictures()

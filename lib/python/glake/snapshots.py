@@ -144,6 +144,7 @@ def run(words):
     path = given.get("output", [None])[-1]
     if not path:
         raise tool.usage("snapshot", "-o names the file to write")
+    tool.keep("snapshot", path, given.get("trace", ["-"])[-1])
     only = tool.number("snapshot", given, "gpu", tool.GPUS - 1, -1, 0)
     found, missing = space.read(rest[0] if rest else None, only)
     frames = Frames(found["pid"])

@@ -183,6 +183,13 @@ def output(path):
             os.unlink(part)
 
 
+def keep(command, path, read):
+    """Refuses a file to write that is the one that is read."""
+    with contextlib.suppress(OSError):
+        if path and os.path.isfile(path) and os.path.samefile(path, read):
+            raise usage(command, f"-o {path} is what is read, which it would replace")
+
+
 def spooled(path, stack):
     """The name of a file that can be read more than once: standard input goes into one that `stack` ends."""
     if path != "-":
