@@ -217,16 +217,6 @@ static int run(const struct bench_set *set, const struct bench_options *options,
 	return report_end(&report) ? GLK_TOOL_FAILED : status;
 }
 
-/* The place of a part; the count of them: it is none of the command. */
-static size_t place_of(const struct bench_set *set, const char *name)
-{
-	size_t i = 0;
-
-	while (i < set->count && strcmp(name, set->parts[i]->name))
-		i++;
-	return i;
-}
-
 int bench_run(const struct bench_set *set, int argc, char **argv)
 {
 	struct bench_options options = {.threads = 2, .requests = 7000000};
@@ -242,11 +232,15 @@ int bench_run(const struct bench_set *set, int argc, char **argv)
 			return GLK_TOOL_USAGE;
 	}
 	for (int i = optind; i < argc; i++) {
-		size_t part = place_of(set, argv[i]);
+		const char *best = NULL;
+		size_t part = 0;
 
+		for (; part < set->count && strcmp(argv[i], set->parts[part]->name);
+			part++)
+			best = glk_tool_nearest(argv[i], set->parts[part]->name, best);
 		if (part == set->count)
-			return glk_tool_usage(
-				set->command, "unknown benchmark '%s'", argv[i]);
+			return glk_tool_usage(set->command, "unknown benchmark '%s'%s%s",
+				argv[i], best ? ", is it " : "", best ? best : "");
 		wanted[part] = true;
 	}
 	for (size_t i = 0; optind == argc && i < set->usual; i++)

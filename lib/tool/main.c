@@ -78,7 +78,8 @@ static int run(int argc, char **argv)
 		print_help();
 		return GLK_TOOL_OK;
 	}
-	if (!strcmp(name, "--version") || !strcmp(name, "-V")) {
+	if (!strcmp(name, "--version") || !strcmp(name, "-V") ||
+		!strcmp(name, "version")) {
 		printf("glakectl %s\n", glake_version_string());
 		return glk_feature_print();
 	}

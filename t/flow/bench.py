@@ -59,6 +59,13 @@ def without_bins():
     equal(json.loads(run.stdout)["alloc"]["all_hits"], False, "and programs")
 
 
+def misspelt():
+    for word, best in (("aloc", ", is it alloc"), ("nothing", "")):
+        run = tool("bench", word)
+        equal((run.returncode, run.stderr.decode()), (
+            2, f"glakectl bench: unknown benchmark '{word}'{best}; see glakectl bench --help\n"), f"{word} is none")
+
+
 def tier():
     run = tool("bench", "-d", "soft", "-r", "1", "-j", "-c", "soft.gpus=2", "tier")
     equal(run.returncode, 0, "contents leave the GPU and come back, and go to another one")
@@ -110,6 +117,7 @@ def main():
     start()
     alloc_and_stitch()
     without_bins()
+    misspelt()
     tier()
     copy()
     done()

@@ -97,6 +97,8 @@ def features(tap):
     rows = done.stdout.splitlines()
     tap.ok(done.returncode == 0 and re.fullmatch(r"glakectl \d+\.\d+\.\d+", rows[0]) and [
         re.split("  +", row)[2] for row in rows[4:]] == list(found), "--version has them behind its own line", done.stdout)
+    again = subprocess.run([TOOL, "version"], capture_output=True, text=True, check=False, env=CLEAN)
+    tap.ok((again.returncode, again.stdout) == (0, done.stdout), "and so has version", again.stderr)
 
 
 def misuse(tap):
