@@ -29,7 +29,7 @@
 
 static struct {
 	char what[320];
-	int64_t next_ns;
+	int64_t begun_ns, next_ns;
 	bool on, shown;
 } progress;
 
@@ -51,12 +51,14 @@ void progress_start(bool quiet, const char *what)
 	progress_end();
 	snprintf(progress.what, sizeof(progress.what), "%s", what);
 	progress.on = !quiet && isatty(STDERR_FILENO);
-	progress.next_ns = latency_now() + FIRST_NS;
+	progress.begun_ns = latency_now();
+	progress.next_ns = progress.begun_ns + FIRST_NS;
 }
 
 void progress_next(const char *what)
 {
 	snprintf(progress.what, sizeof(progress.what), "%s", what);
+	progress.begun_ns = latency_now();
 }
 
 void progress_step(uint64_t done, uint64_t total)
@@ -70,9 +72,11 @@ void progress_step(uint64_t done, uint64_t total)
 		return;
 	progress.next_ns = now + NEXT_NS;
 	progress.shown = true;
-	if (total)
-		fprintf(stderr, "\r\033[K%s: %3u %%", progress.what,
-			(unsigned)((double)done / (double)total * 100));
+	if (total && done)
+		fprintf(stderr, "\r\033[K%s: %3u %%, %.0f s left", progress.what,
+			(unsigned)((double)done / (double)total * 100),
+			(double)(now - progress.begun_ns) / 1e9 * (double)(total - done) /
+				(double)done);
 	else
 		fprintf(stderr, "\r\033[K%s: %llu", progress.what,
 			(unsigned long long)done);
