@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """glakectl try: its models of PyTorch's allocators hold what PyTorch held when the jobs were recorded; glake's rows are replays."""
+import io
 import json
 import os
 import sys
 import tempfile
 from pathlib import Path
+from unittest import mock
 
 from tap import DATA, done, equal, has, ok, start, tool
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "lib/python"))
+from glake import tool as of_python  # noqa: E402
 MIB = 1 << 20
 # what PyTorch 2.11 reserved on an H200, in MiB, and how far the model may be from it
 RECORDED = {"opt13_N": ((40366, 0.01), (38992, 0.01)), "opt13b_LR": ((83072, 0.01), (61478, 0.01))}
@@ -49,6 +52,21 @@ def check_model():
     equal(held(("x", None, None)), 0, "of what was never had nothing is freed")
 
 
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def check_progress():
+    wanted = "\r\033[Kx:  20 %, 4 s left\r\033[Kx:  60 %, 4 s left\r\033[K"
+    for terminal, wanted in ((Terminal(), wanted), (io.StringIO(), "")):
+        times = iter((0, 1, 1.05, 6, 6.05))
+        with mock.patch.object(sys, "stderr", terminal), mock.patch.object(of_python, "time") as clock:
+            clock.monotonic.side_effect = times
+            rows = list(of_python.watched(range(10), "x", 2))
+        equal((rows, terminal.getvalue()), (list(range(10)), wanted), "progress on a terminal" if wanted else "and none elsewhere")
+
+
 def check_refused():
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "cut.csv")
@@ -65,6 +83,7 @@ def main():
     start()
     check_model()
     check_jobs()
+    check_progress()
     check_refused()
     done()
 

@@ -326,7 +326,7 @@ class Simulation:
     def _find_knee(self):
         """The rate at which the mean first token of first come, first served comes after its objective."""
         low, high = 1e-4, 1e4
-        while high / low > 1.0005:
+        for _ in tool.watched(range(16), "the rate x1", 1):
             middle = math.sqrt(low * high)
             if self.run("first", 1 / middle)["first_token_s"]["mean"] > self.first:
                 high = middle
@@ -345,7 +345,7 @@ class Simulation:
                 raise wrong("without a first objective rates have no x")
             self.knee = self._find_knee()
         found = []
-        for rate, relative in self.rates:
+        for rate, relative in tool.watched(self.rates, "rates", 1):
             point = {"rate": rate * self.knee, "relative": rate} if relative else {"rate": rate}
             point.update((name, self.run(name, 1 / point["rate"])) for name in self.policies)
             found.append(point)

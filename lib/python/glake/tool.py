@@ -21,6 +21,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -109,6 +110,22 @@ def say(text):
     with contextlib.suppress(OSError):  # nobody reads it
         if sys.stderr:
             print(line.encode(errors="replace").decode(), file=sys.stderr, flush=True)
+
+
+def watched(rows, what, each=4096):
+    """Rows of a list one by one; from a second on a terminal shows how far they are, and how long the rest takes."""
+    begun, shown = time.monotonic(), False
+    then = begun + 1 if sys.stderr and sys.stderr.isatty() else math.inf
+    try:
+        for number, row in enumerate(rows):
+            if number and not number % each and (now := time.monotonic()) >= then:
+                left = (now - begun) * (len(rows) - number) / number
+                print(f"\r\033[K{what}: {100 * number // len(rows):3} %, {left:.0f} s left", end="", file=sys.stderr, flush=True)
+                then, shown = now + 0.1, True
+            yield row
+    finally:
+        if shown:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 def run(command, words, given=None):

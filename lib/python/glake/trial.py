@@ -87,10 +87,10 @@ class Pool:
         self._enter(at - before, before + size + behind)
 
 
-def model(rows, grows):
+def model(rows, grows, name=""):
     """The most that was held. Rows: (pointer, bytes or None for a free, stream)."""
     pools, blocks, most, held = {}, {}, 0, 0
-    for pointer, size, stream in rows:
+    for pointer, size, stream in tool.watched(rows, name):
         if size is None:
             if pointer in blocks:
                 pool, at, size = blocks.pop(pointer)
@@ -132,11 +132,12 @@ def run(words):
         conf = [word for value in given.get("conf", ()) for word in ("--conf", value)]
         found = {}
         for name, more in (("glake", []), ("glake, policy.target=1.005", ["--conf", "policy.target=1.005"])):
-            status, found[name] = tool.run_json("replay", ["-q", "-d", "soft", "-r", "1", *gpu, *lenient, *conf, *more, "--", path])
+            status, found[name] = tool.run_json("replay", ["-d", "soft", "-r", "1", *gpu, *lenient, *conf, *more, "--", path])
             if status:
                 return status
     live = found["glake"]["peak_live_bytes"]
-    held = [("PyTorch, default", model(rows, False), True), ("PyTorch, expandable segments", model(rows, True), True)]
+    held = [(name, model(rows, grows, name), True)
+            for name, grows in (("PyTorch, default", False), ("PyTorch, expandable segments", True))]
     held += [(name, one["peak_reserved_bytes"], False) for name, one in found.items()]
     name = re.sub(r"[^ -~]", "?", found["glake"]["trace"]) if rest[0] != "-" else "standard input"
     if "json" in given:
