@@ -491,6 +491,25 @@ print(json.dumps(glake.stats(0)["live"]))
         tap.equal(said[2], 0, "freed")
 
 
+def devices(folder):
+    """What is no GPU is not taken for one, nor for a number of bytes what is none."""
+    said = python(folder, '''
+class Device:
+    def __init__(self, **words):
+        self.__dict__.update(words)
+print(json.dumps([glake.library.index(device) for device in (
+    None, "cuda", 1, "cuda:1", Device(type="cuda", index=1), Device(type="cuda", index=None), Device(id=1))]))
+print(json.dumps([refused(glake.stats, device) for device in (
+    "cpu", "nothing", "1", "cuda:", "cuda:x", "cuda:-1", 1.5, True, -1, Device(type="cpu", index=None), [1])]))
+print(json.dumps([refused(glake.trim, 0, -1), refused(glake.trim, 0, 1.5), refused(glake.budget, True), refused(glake.budget, -5)]))
+''', env={"GLAKE_SOFT_GPUS": "2"})
+    if not tap.ok(isinstance(said, list) and len(said) == 3, "devices and sizes", said):
+        return
+    tap.equal(said[0], [0, 0, 1, 1, 1, 0, 1], "a number, a name or an object")
+    tap.equal([text for text in said[1] if "right is a number, 'cuda:1'" not in str(text)], [], "what is no GPU is refused, and what is one told")
+    tap.equal([text for text in said[2] if "that is not below 0" not in str(text)], [], "so is what is no number of bytes")
+
+
 def programs(folder):
     """python3 -m glake."""
     path = fake(folder)
@@ -511,7 +530,7 @@ def main():
     tap.start()
     with tempfile.TemporaryDirectory() as folder:
         for part in (structures, names, without_torch, beyond, placed, libraries, on_torch, refusals, on_cupy,
-                     programs):
+                     devices, programs):
             part(folder)
     tap.done()
 

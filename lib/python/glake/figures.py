@@ -34,7 +34,8 @@ def trim(device=None, keep=0):
         return 0
     if device is None:
         return sum(trim(i, keep) for i in range(library.call("glake_device_count")))
-    return library.fetch("glake_trim", ctypes.c_size_t(), library.index(device), ctypes.c_size_t(keep)).value
+    return library.fetch("glake_trim", ctypes.c_size_t(), library.index(device),
+                         ctypes.c_size_t(library.number("trim: keep", keep))).value
 
 
 def _part(size):
@@ -61,7 +62,8 @@ def budget(size=None, device=None):
     """
     device, value = library.index(device), ctypes.c_uint64()
     if size is not None:
-        part, text = _part(size), str(size if isinstance(size, str) else int(size))
+        part = _part(size)
+        text = size if isinstance(size, str) else str(int(size) if isinstance(size, float) else library.number("budget", size))
         if part:
             value.value = int(part * library.fetch("glake_device_get", Device(), device).memory)
         elif library.load().glake_size_parse(text.encode(), ctypes.byref(value)):

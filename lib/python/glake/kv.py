@@ -290,7 +290,7 @@ class Cache:
 
     def limit(self, bytes):
         """The most bytes of pages; 0: any number."""
-        self._call("glake_kv_limit_set", ctypes.c_uint64(bytes))
+        self._call("glake_kv_limit_set", ctypes.c_uint64(library.number("limit", bytes)))
 
     def figures(self):
         return self._told(self._fetch("glake_kv_figures_get", _Figures()))

@@ -13,6 +13,7 @@ context opened when the first of them is.
 """
 
 import ctypes
+import operator
 import os
 import re
 import sys
@@ -193,14 +194,27 @@ def last_error():
             "text": record.text.decode(errors="replace")}
 
 
+def number(what, value, right="a number that is not below 0"):
+    """One that counts something; anything else is refused, also what Python or ctypes would take for one."""
+    if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) < 0:
+        raise GlakeError(f"{what}: {value!r}; right is {right} (INVAL)")
+    return operator.index(value)
+
+
 def index(device):
-    """A device as PyTorch takes it: a number, 'cuda:1', a torch.device, None for the current."""
-    if device is None and "torch" in sys.modules and sys.modules["torch"].cuda.is_initialized():
-        return sys.modules["torch"].cuda.current_device()
-    number = getattr(device, "index", device)
+    """A device as PyTorch takes it: a number, 'cuda:1', a torch.device, None or 'cuda' for the current."""
+    kind, found = getattr(device, "type", "cuda"), device
     if isinstance(device, str):
-        number = device.partition(":")[2]
-    return int(number or 0)
+        kind, colon, found = device.partition(":")
+        found = int(found) if found.isascii() and found.isdigit() else found if colon else None
+    elif device is not None:
+        found = getattr(device, "index", getattr(device, "id", device))  # of PyTorch, of CuPy
+    if kind != "cuda" or found is not None:
+        right = "a number, 'cuda:1', a torch.device that is a GPU, or None for the current one"
+        return number("device", found if kind == "cuda" else device, right)
+    if "torch" in sys.modules and sys.modules["torch"].cuda.is_initialized():
+        return sys.modules["torch"].cuda.current_device()
+    return 0
 
 
 def info():
