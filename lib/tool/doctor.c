@@ -300,11 +300,16 @@ static void print_check(const struct doctor_check *check, unsigned int columns)
 {
 	bool narrow = columns && columns < NARROW;
 	unsigned int indent = narrow ? INDENT : FRONT;
+	const char *term = getenv("TERM"), *plain = getenv("NO_COLOR");
+	bool coloured = columns && term && strcmp(term, "dumb") && !(plain && *plain);
 	int n;
 
 	if (columns && columns < indent + LEAST)
 		columns = indent + LEAST;
-	n = printf("  %-7s  %s", doctor_status_name(check->status), check->name);
+	if (coloured) /* green, yellow or red */
+		printf("\033[3%cm", "231"[check->status]);
+	n = printf("  %-7s", doctor_status_name(check->status));
+	n += printf("%s  %s", coloured ? "\033[m" : "", check->name) - 3 * coloured;
 	if (narrow || n >= (int)indent)
 		printf("\n%*s", (int)indent, "");
 	else

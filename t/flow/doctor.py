@@ -163,12 +163,16 @@ def configuration():
     equal(found["conf"]["status"], "note", "a warning is a note")
 
 
-def on_terminal(columns):
+COLOURS = {"ok": 32, "note": 33, "problem": 31}
+
+
+def on_terminal(columns, **env):
     """What a terminal of a width is shown."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     program = subprocess.Popen([TOOL, "doctor", "-d", "soft"], stdout=slave,
-                               stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+                               stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
+                               env={**os.environ, "TERM": "xterm", "NO_COLOR": "", **env})
     os.close(slave)
     shown = b""
     while True:
@@ -193,7 +197,12 @@ def terminal():
         skip("a terminal", f"none can be had here: {why}")
         return
     for columns in (200, 80, 50, 40):
-        shown = on_terminal(columns)
+        coloured = on_terminal(columns)
+        shown = re.sub(r"\x1b\[\d*m", "", coloured)
+        equal(re.findall(r"\x1b\[(\d+)m  (\w+) *\x1b\[m", coloured),
+              [(str(COLOURS[status]), status) for status in re.findall(r"^  (ok|note|problem) ", shown, re.M)], "each status has its colour")
+        ok("\x1b" not in on_terminal(columns, TERM="dumb"), "and none on a dumb terminal")
+        ok("\x1b" not in on_terminal(columns, NO_COLOR="1"), "nor where NO_COLOR is set")
         long = [line for line in shown.splitlines() if len(line) > columns]
         equal(long, [], f"a terminal of {columns} columns")
         ok(not re.search(r" $", shown, re.M), "no blanks at the ends of lines")
