@@ -27,9 +27,13 @@ def check_form(tap):
     if not shutil.which("mandoc"):
         tap.skip("mandoc -Tlint", "mandoc is not installed")
         return
-    _, said = run("mandoc", "-Tlint", "-Wwarning", *pages(), cwd=ROOT)
-    rows = [row for row in said.splitlines() if row.startswith("mandoc: lib/")]
-    tap.none(rows, f"mandoc -Tlint warns of nothing in {len(pages())} pages")
+    rows = []
+    for page in pages():
+        _, said = run("mandoc", "-Tlint", page, cwd=ROOT)
+        # Other pages of ours need not be installed on the machine that builds.
+        rows += [row for row in said.splitlines()
+                 if row.startswith("mandoc: lib/") and "referenced manual not found" not in row]
+    tap.none(rows, f"mandoc -Tlint has no complaint about {len(pages())} pages")
 
 
 def sources():
