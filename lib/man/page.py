@@ -6,13 +6,17 @@ what such pages have: headings, paragraphs, fenced blocks, `code`, **words** and
 
 import re
 import sys
+import textwrap
 
 FONTS = (("`([^`]+)`", "\\\\fB\\1\\\\fP"), (r"\*\*([^*]+)\*\*", "\\\\fB\\1\\\\fP"), (r"\*([^*]+)\*", "\\\\fI\\1\\\\fP"))
 
 
-def escape(text):
-    text = text.replace("\\", "\\e").replace("-", "\\-")
+def start(text):
     return "\\&" + text if text[:1] in (".", "'") else text
+
+
+def escape(text):
+    return start(text.replace("\\", "\\e").replace("-", "\\-"))
 
 
 def inline(text):
@@ -22,16 +26,21 @@ def inline(text):
     return text
 
 
+def fill(text):
+    """Lines that are not too long for mandoc."""
+    return [start(line) for line in textwrap.wrap(text, 78, break_long_words=False, break_on_hyphens=False)]
+
+
 def paragraph(lines):
     """A sentence a line, and a page that is named as a reference."""
     text = inline(" ".join(lines))
     for row in re.sub(r"(?<=[A-Za-z0-9)%])([.?](?:\\fP)?) (?=[A-Z\\])", r"\1\n", text).split("\n"):
         while match := re.search(r"\b([a-z][\w\\-]*)\(([1-8])\)([.,;:]*) ?", row):
             before = row[:match.start()].rstrip()
-            yield from [before] * bool(before)
+            yield from fill(before)
             yield f".Xr {match[1]} {match[2]}" + (f" {match[3]}" if match[3] else "")
             row = row[match.end():]
-        yield from [row] * bool(row)
+        yield from fill(row)
 
 
 def page(text, date):
