@@ -41,6 +41,15 @@ def memory():
         equal(json.loads(shown.stdout)["kinds"]["allocate"], 17, "  with all its requests")
 
 
+def passing():
+    """What the driver gave itself is told of, and why it did."""
+    ended = subprocess.run([TOOL, "run", *CUDA, f"{FOLDER}/preload-quota"], env=CLEAN, capture_output=True, text=True,
+                           input="alloc 10\ncreate 50\ncreate 30\npass 20\n", timeout=HUNG)
+    has(ended.stderr, "GPU 0: 1 blocks given", "what glake gave")
+    has(ended.stderr, f"the driver itself gave {80 << 20} bytes: 2 pages that the program made", "what the program made itself")
+    has(ended.stderr, f"the driver itself gave {20 << 20} bytes: 1 blocks of contexts, pools or captures", "and what glake left to it")
+
+
 def words():
     equal(run("echo", "-q", "--conf", "--", "x").stdout, "-q --conf -- x\n", "what follows a program is its own")
     equal(run("--", "echo", "x").stdout, "x\n", "two dashes end the options")
@@ -68,6 +77,7 @@ def mistakes():
 def main():
     start()
     memory()
+    passing()
     words()
     mistakes()
     done()

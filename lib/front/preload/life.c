@@ -47,6 +47,7 @@ static void report(void)
 		served = true;
 		glk_preload_report_seat(seat);
 	}
+	glk_preload_report_passed();
 	for (int i = 0; i < GLK_PRELOAD_COUNT; i++)
 		reached |= glk_preload_routes(i) != 0;
 	if (reached && !served)

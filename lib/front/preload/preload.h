@@ -306,7 +306,7 @@ enum glk_preload_kind {
 	GLK_PRELOAD_KINDS
 };
 struct glk_preload_passing {
-	int device; /* -1: it is not counted */
+	int device; /* -1: no quota counts it */
 	size_t bytes;
 };
 
@@ -315,6 +315,8 @@ bool glk_preload_pass(
 /* It has, under this name, or has not. */
 void glk_preload_passed(const struct glk_preload_passing *passing, glk_cu_result result,
 	enum glk_preload_kind kind, uint64_t name);
+/* Says how much that was, where a process ends. */
+void glk_preload_report_passed(void);
 /* It has what bears the name back. */
 void glk_preload_unpass(enum glk_preload_kind kind, uint64_t name);
 void glk_preload_quota_child(void);

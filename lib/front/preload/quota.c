@@ -12,6 +12,7 @@
 #include "front/preload/index.h"
 
 #include <dlfcn.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -160,10 +161,34 @@ static bool pass(int device, int64_t bytes)
 	return !err;
 }
 
+/* What the driver has given by itself since the process began, freed or not. */
+static struct {
+	glk_atomic(uint64_t) count, bytes;
+} passed[GLK_PRELOAD_KINDS];
+
+void glk_preload_report_passed(void)
+{
+	static const char *const reasons[] = {
+		[GLK_PRELOAD_ADDRESS] =
+			"blocks of contexts, pools or captures that glake leaves to it",
+		[GLK_PRELOAD_PAGE] = "pages that the program made",
+		[GLK_PRELOAD_ARRAY] = "arrays"};
+
+	for (int i = 0; i < GLK_PRELOAD_KINDS; i++) {
+		uint64_t count = glk_load_relaxed(&passed[i].count);
+
+		if (count)
+			glk_preload_log(GLAKE_LOG_INFO,
+				"the driver itself gave %" PRIu64 " bytes: %" PRIu64
+				" %s",
+				glk_load_relaxed(&passed[i].bytes), count, reasons[i]);
+	}
+}
+
 bool glk_preload_pass(
 	bool serves, int device, size_t bytes, struct glk_preload_passing *ret)
 {
-	*ret = (struct glk_preload_passing){.device = -1};
+	*ret = (struct glk_preload_passing){.device = -1, .bytes = serves ? bytes : 0};
 	if (!serves || !bytes || !glk_preload_conf()->quota)
 		return true;
 	if (bytes > INT64_MAX)
@@ -182,7 +207,6 @@ bool glk_preload_pass(
 		return false;
 	}
 	ret->device = device;
-	ret->bytes = bytes;
 	return true;
 }
 
@@ -191,6 +215,10 @@ void glk_preload_passed(const struct glk_preload_passing *passing, glk_cu_result
 {
 	int at = -1;
 
+	if (!result && passing->bytes) {
+		glk_add_relaxed(&passed[kind].count, 1);
+		glk_add_relaxed(&passed[kind].bytes, passing->bytes);
+	}
 	if (passing->device < 0)
 		return;
 	if (result) {
@@ -234,6 +262,10 @@ void glk_preload_unpass(enum glk_preload_kind kind, uint64_t name)
 void glk_preload_quota_child(void)
 {
 	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	for (int i = 0; i < GLK_PRELOAD_KINDS; i++) {
+		glk_store_relaxed(&passed[i].count, 0);
+		glk_store_relaxed(&passed[i].bytes, 0);
+	}
 }
 
 glk_cu_result cuDeviceTotalMem_v2(size_t *ret_bytes, glk_cu_device device)
