@@ -271,9 +271,17 @@ int glk_cache_hold(struct glk_cache *cache, uint64_t addr, bool on)
 
 /* Cold blocks go, since others need the room: see advice.h. */
 
-/* What the GPU gets back of a block that is listed; 0: it may not go. As glk_spill_may(), without a record: there
- * may be many of them. */
-static uint64_t worth(const struct glk_arena *arena, const struct glk_extent *e)
+/* Bytes of a slot at the end of a block that is here: its part, where others are on it too. */
+static uint64_t part_of(const struct glk_map *map, uint32_t slot)
+{
+	uint64_t on = map->count[slot] ? map->count[slot] : 1;
+
+	return (glk_slot_bytes(map) + on - 1) / on;
+}
+
+/* Bytes of a block that is listed which go; 0: it may not. As glk_spill_may(), without a record: there may be many of
+ * them. */
+static uint64_t bytes_of(const struct glk_arena *arena, const struct glk_extent *e)
 {
 	uint64_t placed;
 
@@ -281,6 +289,21 @@ static uint64_t worth(const struct glk_arena *arena, const struct glk_extent *e)
 		return 0;
 	placed = arena->ops->fixed ? 0 : glk_beside_placed(&arena->map, e);
 	return glk_part_may_go(arena, e) - placed;
+}
+
+/* What the GPU gets back of it: a small one may be all that is on a page. */
+static uint64_t worth(const struct glk_arena *arena, const struct glk_extent *e)
+{
+	uint32_t first = glk_extent_first(&arena->map, e),
+		 last = glk_extent_last(&arena->map, e);
+	uint64_t bytes = bytes_of(arena, e);
+
+	if (bytes < glk_extent_asked(e))
+		return bytes;
+	if (first == last)
+		return part_of(&arena->map, first);
+	return ((uint64_t)(last - first - 1) << arena->map.shift) +
+		part_of(&arena->map, first) + part_of(&arena->map, last);
 }
 
 static void begin_walk(struct glk_arena *arena, struct glk_cold_walk *w)
@@ -336,11 +359,11 @@ static uint64_t sum(struct glk_arena *arena, uint64_t bytes)
 /* Blocks that may be found not to go, for one request. */
 #define TRIES 16
 
-/* One that cannot go now is the newest from here on, and those behind have their turn. Its bytes, or an
+/* One that cannot go now is the newest from here on, and those behind have their turn. What it is worth, or an
  * error of the driver after which none would. */
 static int64_t send_one(struct glk_arena *arena, struct glk_extent *e)
 {
-	uint64_t size = worth(arena, e);
+	uint64_t size = worth(arena, e), bytes = bytes_of(arena, e);
 	int err = glk_spill_victim(arena, e);
 
 	if (err == -EIO || err == -ENODEV)
@@ -348,7 +371,7 @@ static int64_t send_one(struct glk_arena *arena, struct glk_extent *e)
 	if (!err) {
 		glk_advice_leave(arena, e);
 		arena->gpu->victims++;
-		arena->gpu->victim_bytes += size;
+		arena->gpu->victim_bytes += bytes;
 		return (int64_t)size;
 	}
 	glk_advice_last(arena, e);

@@ -560,6 +560,37 @@ static void has_room_of_cold_ones(void)
 	close_up(0);
 }
 
+/* Also where it is a small one, which has a page for itself. */
+static void has_room_of_small_ones(void)
+{
+	struct held mine, hinted[2];
+	int torn = 0;
+
+	set_up((const char *const[]){
+		"pool.budget=48MiB", "tier.prefetch_spare=2MiB", NULL});
+	for (int i = 0; i < 2; i++) {
+		torn += plan_take(&rig, &hinted[i], MIB - MIB / 4, b);
+		torn += glk_cache_spill(&rig.cache, hinted[i].addr, b);
+	}
+	torn += take(&mine, 48 * MIB, TAG, a);
+	is_int(leave(TAG), 0, "a tag that needs all goes");
+	for (int i = 0; i < 2; i++)
+		torn += glk_cache_prefetch(&rig.cache, hinted[i].addr, b, 0, 0, NULL);
+	glk_prefetch_pump(&rig.cache);
+	ok(!torn && !rig_query(&rig, hinted[0].addr).away &&
+			!rig_query(&rig, hinted[1].addr).away,
+		"small blocks come into its room");
+	is_int(come(TAG), 0, "which it has again");
+	is_int((int64_t)rig_figures(&rig).victim_bytes, 2 * (MIB - MIB / 4),
+		"they have gone");
+	torn += !plan_drop(&rig, &mine, a);
+	for (int i = 0; i < 2; i++)
+		torn += glk_cache_fetch(&rig.cache, hinted[i].addr, b) |
+			!plan_drop(&rig, &hinted[i], b);
+	is_int(torn, 0, "and nothing was lost");
+	close_up(0);
+}
+
 /* Others ask, free and query all the while. */
 static glk_atomic(bool) stop;
 
@@ -682,6 +713,7 @@ int main(void)
 	not_waited_for();
 	runs_short();
 	has_room_of_cold_ones();
+	has_room_of_small_ones();
 	among_others();
 	return tap_done();
 }
