@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import resource
+import shutil
 import signal
 import socket
 import struct
@@ -14,7 +15,7 @@ import subprocess
 import tempfile
 import threading
 
-from brokered import DAEMON, Broker, Client
+from brokered import DAEMON, PROGRAM, Broker, Client
 from tap import done, equal, has, ok, skip, start, until
 
 NONE, HERE, AWAY, ALONE = range(4)
@@ -442,17 +443,20 @@ def check_users():
     with tempfile.TemporaryDirectory(prefix="glake-broker-") as folder:
         os.chmod(folder, 0o755)
         path = os.path.join(folder, "b.sock")
+        # others may not look into where this was built
+        keys = {"program": shutil.copy(PROGRAM, folder), "LD_LIBRARY_PATH": folder}
+        shutil.copy(os.path.join(os.path.dirname(PROGRAM), "../../lib/libglake.so.0"), folder)
         with Broker(path=path) as broker:
-            other = Client(broker, *settings, user=65533)
+            other = Client(broker, *settings, user=65533, **keys)
             has(other.do("alloc 10"), "is away", "another user cannot reach the broker of this one")
             os.chmod(path, 0o666)
             has(other.do("alloc 10"), "is away", "nor where its socket is open to it")
             other.end()
             broker.end()
         with Broker("--all-users", path=path) as broker:
-            other = Client(broker, "share.require=yes", user=65533)
+            other = Client(broker, "share.require=yes", user=65533, **keys)
             equal(other.do("alloc 10"), "0", "with --all-users it is served")
-            nobody = Client(broker, *settings, user=65534)
+            nobody = Client(broker, *settings, user=65534, **keys)
             has(nobody.do("alloc 10"), "is away",
                 "but not the user that stands for all that a namespace does not know")
             other.end()

@@ -71,10 +71,10 @@ class Broker:
 class Client:
     """A process with a context."""
 
-    def __init__(self, broker, *settings, user=None, **keys):
+    def __init__(self, broker, *settings, user=None, program=PROGRAM, **keys):
         settings = (f"share.broker={broker.path}", "share.chunk=2MiB", "soft.memory=4GiB",
                     "log.level=error", f"share.wait={PATIENT}", *settings)
-        self.run = subprocess.Popen([PROGRAM, *settings], env={**broker.env, **keys}, user=user,
+        self.run = subprocess.Popen([program, *settings], env={**broker.env, **keys}, user=user,
                                     stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                     stderr=subprocess.PIPE, text=True)
         self.pid = self.run.pid
