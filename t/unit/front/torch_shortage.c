@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* What a request waits for a function in Python: that it begins, that it ends, and neither for ever. */
+#include "base/atomic.h"
 #include "tap.h"
 
 #include "lib/front/torch_shortage.c"
@@ -21,8 +22,8 @@ struct glake *glake_torch_context(void)
 
 /* A thread of Python's, which takes so long for its lock, and so long for an answer. */
 static struct {
-	int64_t lock, takes;
-	int begun;
+	glk_atomic(int64_t) lock, takes;
+	glk_atomic(int) begun;
 	struct glake_torch_shortage last;
 } python;
 
@@ -41,12 +42,12 @@ static void *serve(void *unused)
 		glake_torch_shortage_next(&asked);
 		if (!asked.want)
 			return unused;
-		rest(python.lock);
+		rest(glk_load_relaxed(&python.lock));
 		if (!glake_torch_shortage_begin(asked.number))
 			continue;
-		python.begun++;
 		python.last = asked;
-		rest(python.takes);
+		glk_add_relaxed(&python.begun, 1);
+		rest(glk_load_relaxed(&python.takes));
 		glake_torch_shortage_end(asked.want);
 	}
 }
@@ -91,7 +92,7 @@ static void somebody(void)
 	size_t freed = 0;
 
 	pthread_create(&server, NULL, serve, NULL);
-	python.takes = 500 * MS;
+	glk_store_relaxed(&python.takes, 500 * MS);
 	request(MIB, 0);
 	ok(answer.freed == MIB && took(500 * MS), "one that has begun is waited for");
 	ok(python.last.device == 3 && python.last.stream == 8 &&
@@ -101,23 +102,23 @@ static void somebody(void)
 	ok(!answer.freed && took(100 * MS), "until its answer would be late");
 	request(MIB, 0);
 	ok(answer.freed == MIB && took(900 * MS), "the next one comes behind it");
-	python.takes = ENDS_NS + 200 * MS;
+	glk_store_relaxed(&python.takes, ENDS_NS + 200 * MS);
 	request(MIB, 0);
 	ok(!answer.freed && took(ENDS_NS),
 		"one that does not end is not waited for for ever");
-	python.takes = 0;
+	glk_store_relaxed(&python.takes, 0);
 	pthread_create(&other, NULL, another, &freed);
 	request(MIB, 0);
 	pthread_join(other, NULL);
 	ok(answer.freed == MIB && freed == 2 * MIB,
 		"two that wait for it are both served");
-	python.begun = 0;
-	python.lock = BEGINS_NS + 50 * MS;
+	glk_store_relaxed(&python.begun, 0);
+	glk_store_relaxed(&python.lock, BEGINS_NS + 50 * MS);
 	request(MIB, 0);
 	ok(!answer.freed && took(BEGINS_NS), "nor is Python's lock");
 	rest(100 * MS);
-	is_int(python.begun, 0, "  and then it does not begin");
-	python.lock = 0;
+	is_int(glk_load_relaxed(&python.begun), 0, "  and then it does not begin");
+	glk_store_relaxed(&python.lock, 0);
 	request(0, 0);
 	pthread_join(server, NULL);
 }
