@@ -178,11 +178,11 @@ void glk_names_again(struct glk_lessee *l)
 static int refuse_item(const struct glk_wire_frame *frame, const char *key)
 {
 	const struct glk_broker_refused *refused = (const void *)frame->body;
-	int err = refused->err;
+	int err = refusal_of(frame);
 
-	if (frame->kind != GLK_BROKER_REFUSED || frame->length != sizeof(*refused) ||
-		err >= 0)
-		err = -EIO;
+	if (err >= 0)
+		return glk_error(-EIO, GLAKE_ERROR_INVAL,
+			"%s: the broker says what it was not asked", key);
 	return glk_error(err,
 		err == -EAGAIN		 ? GLAKE_ERROR_AGAIN
 			: err == -ENOSPC ? GLAKE_ERROR_LIMIT
@@ -203,6 +203,7 @@ int glk_lessee_item(struct glk_lessee *l, uint32_t kind,
 	uint32_t wanted = kind == GLK_BROKER_GET ? GLK_BROKER_FOUND : GLK_BROKER_DONE;
 	struct glk_broker_item said = *item;
 	bool claims = kind == GLK_BROKER_GET && item->flags & GLK_BROKER_CLAIM, asks;
+	bool fits = false;
 	const struct glk_name *name;
 	int err;
 
@@ -222,7 +223,10 @@ int glk_lessee_item(struct glk_lessee *l, uint32_t kind,
 			put ? 1 : 0) ||
 		glk_lessee_hear(l, frame);
 	note_name(l, kind, item, frame, asks, err);
-	if (asks && put && (err || frame->kind == GLK_BROKER_DONE))
+	fits = !err && frame->kind == wanted &&
+		frame->count == (kind == GLK_BROKER_GET ? 1u : 0u) &&
+		(kind != GLK_BROKER_GET || frame->length == sizeof(*item));
+	if (asks && put && (err || fits))
 		keep(l, put);
 	if (err && asks && put)
 		err = -EINPROGRESS;
@@ -231,11 +235,8 @@ int glk_lessee_item(struct glk_lessee *l, uint32_t kind,
 			"the broker at %s is away: %s", l->path, l->why);
 unlock:
 	glk_unlock(&l->lock);
-	if (err)
+	if (err || fits)
 		return err;
-	if (frame->kind == wanted && frame->count == (kind == GLK_BROKER_GET ? 1u : 0u) &&
-		(kind != GLK_BROKER_GET || frame->length == sizeof(*item)))
-		return 0;
 	glk_wire_frame_close(frame);
 	return refuse_item(frame, item->key);
 }

@@ -31,7 +31,7 @@ struct line {
 	uint32_t says;	/* 0: nothing */
 	int err;	/* of a refusal */
 	uint64_t
-		bytes; /* of what is granted; least of what it hears, if `says` is none; the number of a page */
+		bytes; /* of what is granted; least of what it hears, if `says` is none; the number of a page; descriptors */
 	const char *key;
 	uint32_t flags; /* of the item that it hears */
 };
@@ -76,7 +76,9 @@ static int answer(int conn, const struct line *l)
 	if (l->says == GLK_BROKER_GRANTED)
 		return glk_wire_send(
 			conn, l->says, &granted, sizeof(granted), NULL, 0, PATIENT);
-	return l->says ? glk_wire_send(conn, l->says, NULL, 0, NULL, 0, PATIENT) : 0;
+	return l->says ? glk_wire_send(conn, l->says, NULL, 0,
+				 l->bytes ? &listener : NULL, (unsigned)l->bytes, PATIENT)
+		       : 0;
 }
 
 static bool is_heard(const struct line *l, const struct glk_wire_frame *frame)
@@ -324,7 +326,7 @@ static int publish(const char *key)
 }
 
 /* What was claimed and said to be published is claimed no more, and told to the next broker, though the answer was lost;
- * what was refused is not. */
+ * what was refused, or answered with a descriptor, is not. */
 static void test_put(void)
 {
 	static const struct line lines[] = {HELLO,
@@ -333,6 +335,10 @@ static void test_put(void)
 			.says = GLK_BROKER_REFUSED,
 			.err = -EBUSY,
 			.key = "theirs"},
+		{.hears = GLK_BROKER_PUT,
+			.says = GLK_BROKER_DONE,
+			.bytes = 1,
+			.key = "odd"},
 		{.hears = GLK_BROKER_PUT, .key = "mine"}, {0}, HELLO,
 		{.hears = GLK_BROKER_PUT,
 			.says = GLK_BROKER_DONE,
@@ -345,6 +351,7 @@ static void test_put(void)
 	begin();
 	is_int(claim("mine"), -ENOENT, "a name is to be loaded here");
 	is_int(publish("theirs"), -EBUSY, "one that another has is refused");
+	is_int(publish("odd"), -EIO, "as is one with an answer that none has");
 	is_int(publish("mine"), -EINPROGRESS,
 		"it is published, and the answer does not come");
 	is_int(claim("next"), -ENOENT,
