@@ -60,7 +60,7 @@ def ended_by(folder, number):
     clean = dict(os.environ, PYTHONPATH=SOURCE, PYTHONDONTWRITEBYTECODE="1", PATH=f"{folder}:/usr/bin:/bin")
     child = subprocess.Popen([sys.executable, "-S", "-m", "glake.sanitizer", "--x", sys.executable, "-S", waits],
                              env=clean, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    while child.stdout.readline().strip() != "waits":
+    while child.stdout.readline().strip() not in ("waits", ""):
         pass
     with open(f"/proc/{child.pid}/status", encoding="utf-8") as file:
         held = int(next(line for line in file if line.startswith("SigBlk")).split()[1], 16)

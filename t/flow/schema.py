@@ -186,6 +186,7 @@ def check_processes(room):
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:
         silent.bind(path)
         silent.listen()
+        silent.settimeout(HUNG)
         with subprocess.Popen([TOOL, "top", "-jn", "1"], env=room.env, stdout=subprocess.PIPE, text=True) as run:
             silent.accept()[0].close()
             judge("top", subprocess.CompletedProcess([], 0, run.communicate(timeout=HUNG)[0]), "one that gives no answer")
