@@ -500,8 +500,8 @@ class Device:
 print(json.dumps([glake.library.index(device) for device in (
     None, "cuda", 1, "cuda:1", Device(type="cuda", index=1), Device(type="cuda", index=None), Device(id=1))]))
 print(json.dumps([refused(glake.stats, device) for device in (
-    "cpu", "nothing", "1", "cuda:", "cuda:x", "cuda:-1", 1.5, True, -1, Device(type="cpu", index=None), [1])]))
-print(json.dumps([refused(glake.trim, 0, -1), refused(glake.trim, 0, 1.5), refused(glake.budget, True), refused(glake.budget, -5)]))
+    "cpu", "nothing", "1", "cuda:", "cuda:x", "cuda:-1", 1.5, True, -1, 1 << 32, Device(type="cpu", index=None), [1])]))
+print(json.dumps([*(refused(glake.trim, 0, keep) for keep in (-1, 1.5, 1 << 64)), refused(glake.budget, True), refused(glake.budget, -5)]))
 ''', env={"GLAKE_SOFT_GPUS": "2"})
     if not tap.ok(isinstance(said, list) and len(said) == 3, "devices and sizes", said):
         return

@@ -194,9 +194,9 @@ def last_error():
             "text": record.text.decode(errors="replace")}
 
 
-def number(what, value, right="a number that is not below 0"):
+def number(what, value, right="a number that is not below 0, of 64 bits", bits=64):
     """One that counts something; anything else is refused, also what Python or ctypes would take for one."""
-    if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) < 0:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) >> bits:
         raise GlakeError(f"{what}: {value!r}; right is {right} (INVAL)")
     return operator.index(value)
 
@@ -211,7 +211,7 @@ def index(device):
         found = getattr(device, "index", getattr(device, "id", device))  # of PyTorch, of CuPy
     if kind != "cuda" or found is not None:
         right = "a number, 'cuda:1', a torch.device that is a GPU, or None for the current one"
-        return number("device", found if kind == "cuda" else device, right)
+        return number("device", found if kind == "cuda" else device, right, 31)
     if "torch" in sys.modules and sys.modules["torch"].cuda.is_initialized():
         return sys.modules["torch"].cuda.current_device()
     return 0
