@@ -60,6 +60,19 @@ print(json.dumps([glake.on_shortage(None) is more, alloc(8 * MIB, 0, None), len(
 
 def goes_wrong(folder):
     said = said_by(folder, '''
+served = lambda: "glake-shortage" in [thread.name for thread in threading.enumerate()]
+start, threading.Thread.start = threading.Thread.start, lambda _: (_ for _ in ()).throw(RuntimeError("no thread"))
+text = refused(glake.on_shortage, forget)
+threading.Thread.start = start
+print(json.dumps([text, glake.on_shortage(forget), served()]))
+threading.excepthook = lambda _: 1 / 0
+glake.on_shortage(lambda asked: calls.append(1 / 0))
+print(json.dumps([alloc(8 * MIB, 0, None), served()]))
+class Empty(list):
+    __call__ = lambda self, asked: forget(asked)
+glake.on_shortage(Empty())
+print(json.dumps(request(8)))
+calls.clear()
 told = []
 def raises(asked):
     calls.append(asked)
@@ -78,9 +91,14 @@ if not child:
     os.write(2, text.encode())
     os._exit("FORKED" in text)
 print(json.dumps(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
-''', 3, "one that goes wrong")
+''', 6, "one that goes wrong")
     if not said:
         return
+    tap.ok("no thread (NOMEM_HOST)" in str(said[0][0]) and said[0][1:] == [None, True],
+           "without a thread it is refused, and not kept; the next one has one", said[0])
+    tap.equal(said[1], [None, True], "what it raises may raise another error where it is told")
+    tap.equal(said[2], True, "one that is false is one")
+    said = said[3:]
     tap.equal(said[0], [False, 1, [["KeyError", "glake-shortage"]]], "what it raises is told, and the request is refused")
     tap.ok(said[1][0] and "BUSY" in said[1][1] and "cannot be called" in said[1][2], "it sets no other, and is a function", said[1])
     tap.equal(said[2], 1, "a child has none")

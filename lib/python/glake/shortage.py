@@ -39,10 +39,14 @@ _thread = None
 
 
 def _run(asked):
+    function = _function  # it may be none by the time it is called
     try:
-        return int(_function(asked) or 0) if _function else 0
+        return int(function(asked) or 0) if function is not None else 0
     except BaseException:  # nobody is above it to have it
-        threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+        try:
+            threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+        except BaseException:
+            sys.__excepthook__(*sys.exc_info())
         return 0
 
 
@@ -79,8 +83,13 @@ def on_shortage(function):
     lib, _ = library.context()
     with _lock:
         library.check("on_shortage", lib.glake_torch_shortage_set(int(function is not None)))
+        if function is not None and not _thread:
+            thread = threading.Thread(target=_serve, args=(lib,), name="glake-shortage", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                lib.glake_torch_shortage_set(0)
+                raise GlakeError(f"on_shortage: {error} (NOMEM_HOST)") from None
+            _thread = thread
         before, _function = _function, function
-        if function and not _thread:
-            _thread = threading.Thread(target=_serve, args=(lib,), name="glake-shortage", daemon=True)
-            _thread.start()
     return before
