@@ -22,7 +22,11 @@ from glake import library
 for mib in map(int, sys.argv[2:]):
     block = ctypes.c_void_p()
     library.call("glake_alloc", 0, ctypes.c_size_t(mib << 20), None, 0, ctypes.byref(block))
-print(os.environ.get("GLAKE_POOL_BUDGET"))
+print(os.environ.get("GLAKE_POOL_BUDGET"), flush=True)
+child = os.fork()
+if not child:
+    sys.exit()
+os.waitpid(child, 0)
 sys.exit(sys.argv[1])
 """
 
@@ -37,7 +41,7 @@ def run(folder, *words, **env):
 
 def check_page(folder):
     done = run(folder, "-c", "pool.budget=1GiB", "--report", "of%r.html", "program.py", "its own end", "40", "3")
-    tap.equal((done.returncode, done.stdout), (1, "1GiB\n"), "a program as it is, with a setting")
+    tap.equal((done.returncode, done.stdout), (1, "1GiB\n"), "a program as it is, with a setting, that forks")
     tap.equal(done.stderr.splitlines()[-2:], [f"glake: {folder}/of3.html shows this run", "its own end"], "which ends as it does")
     tap.ok(re.search(r"^program.py.\d+: 43.0 MiB live at the peak$", done.stderr, re.M), "what was live", done.stderr)
     tap.has(done.stderr, "PyTorch, expandable segments", "and what others would hold")

@@ -54,14 +54,19 @@ def _served(page):
     page = os.path.abspath(page.replace("%p", str(os.getpid())).replace("%r", os.environ.get("RANK", "0")))
     if not os.access(os.path.dirname(page), os.W_OK):
         sys.exit(f"glake: --report: {page} cannot be written")
-    with tempfile.TemporaryDirectory(prefix="glake-") as folder:
+    pid, folder = os.getpid(), tempfile.mkdtemp(prefix="glake-")
+    try:
         trace = os.path.join(folder, re.sub(r"[^\w.-]", "_", os.path.basename(sys.argv[0])))
         os.environ["GLAKE_TRACE_FILE"] = trace + ".%p.trace"
         _or_end(glake.use)
         try:
             yield
         finally:
-            _tell(f"{trace}.{os.getpid()}.trace", page)
+            if os.getpid() == pid:  # a child that it forked may end here too
+                _tell(f"{trace}.{pid}.trace", page)
+    finally:
+        if os.getpid() == pid:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def main(arguments):
