@@ -214,6 +214,92 @@ static void hands_over(void)
 	rig_close(&straight, 3);
 }
 
+/* Three streams that are known, of which the first and the last one freed a half of a place each, with their work there
+ * under way. */
+static uint64_t halves(
+	struct CUstream_st **a, struct CUstream_st **b, struct CUstream_st **c)
+{
+	struct CUstream_st **name[] = {a, b, c};
+	uint64_t low, high;
+
+	rig_open(&straight, STEPPED);
+	for (int i = 0; i < 3; i++) {
+		*name[i] = rig_stream(&straight);
+		rig_alloc(&straight, 3 * MIB, *name[i]);
+	}
+	low = give(&straight, 8 * MIB, *a);
+	high = give(&straight, 8 * MIB, *c);
+	if (high != low + 8 * MIB)
+		tap_bail("two blocks lie apart");
+	rig_free(&straight, low, *a);
+	rig_free(&straight, high, *c);
+	return low;
+}
+
+/* A stream is behind the one half of a place, and cannot come behind the other. */
+static void half_way(void)
+{
+	struct CUstream_st *a, *b, *c;
+	uint64_t place = halves(&a, &b, &c), addr;
+
+	glk_fault_set(straight.drv, "event_record:from=2:err=EBUSY");
+	addr = give(&straight, 16 * MIB, b);
+	ok(addr != place, "a place that is had behind one of two stays");
+	is_int((int64_t)waits_of(&straight), 1, "behind the one");
+	is_int((int64_t)rig_figures(&straight).rungs[GLAKE_RUNG_CROSS_STREAM], 2,
+		"though both were asked for");
+	glk_fault_set(straight.drv, "off");
+	ok(rig_is_sound(&straight), "the books agree");
+	rig_free(&straight, addr, b);
+	ok(give(&straight, 8 * MIB, a) && give(&straight, 8 * MIB, c),
+		"and others have their memory in its order");
+	rig_close(&straight, 5);
+}
+
+/* The program begins a capture of which the library was not told: no event is put on that stream. */
+static void captured(void)
+{
+	struct CUstream_st *a, *b, *c;
+	uint64_t place = halves(&a, &b, &c), addr;
+	uint32_t graph;
+
+	rig_capture(&straight, a);
+	addr = give(&straight, 16 * MIB, b);
+	ok(addr != place, "nothing is had of a stream that captures");
+	ok(rig_is_sound(&straight), "the books agree");
+	graph = rig_capture_end(&straight, a);
+	ok(graph, "and the capture goes on");
+	rig_drop(&straight, graph);
+	rig_free(&straight, addr, b);
+	rig_close(&straight, 3);
+}
+
+/* Of places of one size that are behind waits the one with the fewest is had, though others lie lower. */
+static void chooses(void)
+{
+	struct CUstream_st *a, *b;
+	uint64_t low, part[2];
+
+	rig_open(&straight, STEPPED);
+	a = rig_stream(&straight);
+	b = rig_stream(&straight);
+	rig_alloc(&straight, 3 * MIB, a);
+	rig_alloc(&straight, 3 * MIB, b);
+	low = give(&straight, 16 * MIB, a);
+	rig_alloc(&straight, 3 * MIB, a);
+	part[0] = give(&straight, 8 * MIB, a);
+	part[1] = give(&straight, 8 * MIB, b);
+	rig_alloc(&straight, 3 * MIB, b);
+	rig_free(&straight, low, a);
+	rig_free(&straight, part[0], a);
+	rig_free(&straight, part[1], b);
+	ok(give(&straight, 16 * MIB, b) == part[0],
+		"a place that is a stream's own in part");
+	is_int((int64_t)waits_of(&straight), 1, "is had behind a wait for the rest");
+	ok(rig_is_sound(&straight), "the books agree");
+	rig_close(&straight, 5);
+}
+
 /* Memory is not tight, whatever is stranded, while a fifth of it is free or idle: also where it is free alone. */
 static void not_tight(void)
 {
@@ -319,6 +405,9 @@ int main(void)
 	keeps();
 	stitched();
 	hands_over();
+	half_way();
+	captured();
+	chooses();
 	seed = seed_thread(seed_start(), 1);
 	same_places(1, "policy.target=auto");
 	same_places(1, "policy.target=1.005");
