@@ -71,8 +71,9 @@ int glk_miss_plain(struct glk_cache *cache, uint64_t size, struct CUstream_st *s
 int glk_miss_late(struct glk_cache *cache, const struct glk_asked *asked, int64_t since,
 	int err, struct glk_straight *tries, uint64_t *ret_addr) GLK_COLD;
 
-/* A block for a plain request by a thread of a seat, on a stream that captures nothing, under the lock of the GPU, which
- * was tried once, by which its turn was short. 0; or, with nothing done, -EBUSY, -ENOMEM: it is for the plan. */
+/* A second try for a plain request by a thread of a seat, on a stream that captures nothing, under the lock of the GPU,
+ * whose turn is short no more. 0; or -EBUSY, -ENOMEM: it is for the plan, and nothing was taken, but what the stream has
+ * come behind on the way is its own from then on. */
 int glk_straight_again(struct glk_cache *cache, const struct glk_asked *asked,
 	struct glk_straight *tries, uint64_t *ret_addr);
 
