@@ -191,11 +191,16 @@ static void hands_over(void)
 {
 	struct CUstream_st *a, *b;
 	uint64_t addr = freed_on(&a, &b, true, STEPPED);
+	uint64_t misses = rig_figures(&straight).misses;
+	uint64_t before = rig_figures(&straight).called;
 
 	ok(give(&straight, 8 * MIB, b) == addr, "a block goes from stream to stream");
 	is_int((int64_t)waits_of(&straight), 1, "behind a wait");
 	is_int((int64_t)rig_figures(&straight).rungs[GLAKE_RUNG_CROSS_STREAM], 1,
 		"which is counted");
+	is_int((int64_t)(rig_figures(&straight).misses - misses), 1, "as is the request");
+	is_int((int64_t)(rig_figures(&straight).called - before), 1,
+		"which has called the driver");
 	is_int((int64_t)rig_calls(&straight, GLAKE_CALL_EVENT_RECORD), 1, "for an event");
 	rig_close(&straight, 3);
 
