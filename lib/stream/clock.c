@@ -285,7 +285,12 @@ bool glk_clock_behind(struct glk_streams *streams, const struct glk_use *use,
 	const struct glk_stream *stream)
 {
 	for (uint64_t left = use->streams; left; left &= left - 1) {
-		if (needs_wait(streams, stream, (unsigned)__builtin_ctzll(left), use))
+		unsigned bit = (unsigned)__builtin_ctzll(left);
+
+		/* of all of the crowd it may be alone with work there */
+		if (needs_wait(streams, stream, bit, use) &&
+			(bit != GLK_STREAM_CROWD || use->named ||
+				crowd_waits(streams, stream, use->tick)))
 			return false;
 	}
 	return true;

@@ -305,6 +305,41 @@ static void chooses(void)
 	rig_close(&straight, 5);
 }
 
+/* A stream among so many that share a bit has what it freed itself, when all others that used it have finished. */
+static void of_a_crowd(void)
+{
+	struct CUstream_st *own = NULL;
+	uint64_t addr, calls, before;
+
+	rig_open(&straight, STEPPED);
+	for (int i = 0; i < GLK_STREAM_CROWD + 8; i++) {
+		own = rig_stream(&straight);
+		rig_alloc(&straight, 4 << 10, own);
+	}
+	addr = give(&straight, 8 * MIB, own);
+	for (int i = 0; i < 7; i++) {
+		if (glk_cache_use(
+			    &straight.cache, addr, straight.stream[GLK_STREAM_CROWD + i]))
+			tap_bail(rig_error().text);
+	}
+	rig_free(&straight, addr, own);
+	glk_lock(&straight.cache.lock);
+	glk_event_poll_whole(&straight.cache.streams, false);
+	for (int i = 0; straight.stream[i] != own; i++)
+		glk_soft_step(straight.drv, 0, straight.stream[i]);
+	glk_event_poll_whole(&straight.cache.streams, false);
+	glk_unlock(&straight.cache.lock);
+	calls = rig_all_calls(&straight);
+	before = rig_figures(&straight).called;
+	ok(give(&straight, 8 * MIB, own) == addr,
+		"a stream of a crowd has its own again");
+	is_int((int64_t)(rig_all_calls(&straight) - calls), 0, "nobody is asked");
+	is_int((int64_t)(rig_figures(&straight).called - before), 0, "nor is it said");
+	is_int((int64_t)rig_figures(&straight).rungs[GLAKE_RUNG_CROSS_STREAM], 0,
+		"or that it waits for another one");
+	rig_close(&straight, GLK_STREAM_CROWD + 9);
+}
+
 /* Memory is not tight, whatever is stranded, while a fifth of it is free or idle: also where it is free alone. */
 static void not_tight(void)
 {
@@ -413,6 +448,7 @@ int main(void)
 	half_way();
 	captured();
 	chooses();
+	of_a_crowd();
 	seed = seed_thread(seed_start(), 1);
 	same_places(1, "policy.target=auto");
 	same_places(1, "policy.target=1.005");

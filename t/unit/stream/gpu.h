@@ -60,12 +60,14 @@ static inline void gpu_open(struct gpu *gpu)
 		tap_bail("no table of streams");
 }
 
-/* Stream waits, however much each of them is for. */
+/* Stream waits, however much each of them is for; none where a stream is known to come behind. */
 static inline unsigned gpu_waits(struct glk_streams *streams, const struct glk_use *use,
 	const struct glk_stream *stream)
 {
 	unsigned waits = glk_clock_waits(streams, use, stream);
 
+	if (glk_clock_behind(streams, use, stream) == (waits > 0))
+		tap_bail("a stream that comes behind has none, and only that one");
 	return waits < GLK_WAITS_NEVER ? waits % GLK_WAITS_LATE : waits;
 }
 
