@@ -54,38 +54,36 @@ def of_python():
         has(done_.stderr, "more than 4096 arguments", "it says so")
 
 
+def planted(module, text, *words):
+    """A command whose Python has a module that says what is to happen; its status, and what it said."""
+    with tempfile.TemporaryDirectory(prefix="glake-parts-") as folder:
+        with open(os.path.join(folder, module + ".py"), "w", encoding="ascii") as file:
+            file.write(text)
+        done_ = subprocess.run([TOOL, *words], env={**os.environ, "PYTHONPATH": folder}, check=False,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    return done_.returncode, done_.stdout, done_.stderr
+
+
 def old():
     """A Python that the package is not for, whose version stands in a module that it reads first."""
-    with tempfile.TemporaryDirectory(prefix="glake-parts-") as folder:
-        with open(os.path.join(folder, "sitecustomize.py"), "w", encoding="ascii") as file:
-            file.write("import sys\nsys.version_info, sys.version = (3, 8, 18), '3.8.18 (old)'\n")
-        done_ = subprocess.run([TOOL, "ps"], env={**os.environ, "PYTHONPATH": folder}, check=False,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        equal((done_.returncode, done_.stdout, done_.stderr.count("\n")), (1, "", 1), "an older Python ends it in a line")
-        has(done_.stderr, " is Python 3.8.18, and 3.9 is needed\n", "with both versions")
+    status, out, err = planted("sitecustomize", "import sys\nsys.version_info, sys.version = (3, 8, 18), '3.8.18 (old)'\n", "ps")
+    equal((status, out, err.count("\n")), (1, "", 1), "an older Python ends it in a line")
+    has(err, " is Python 3.8.18, and 3.9 is needed\n", "with both versions")
 
 
 def interrupted():
     """While Python begins."""
-    with tempfile.TemporaryDirectory(prefix="glake-parts-") as folder:
-        with open(os.path.join(folder, "sitecustomize.py"), "w", encoding="ascii") as file:
-            file.write("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
-        done_ = subprocess.run([TOOL, "ps", "--help"], env={**os.environ, "PYTHONPATH": folder}, check=False,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
-        equal((done_.returncode, done_.stderr), (-signal.SIGINT, ""), "an interrupt ends it as it ends any program")
+    status, _, err = planted("sitecustomize", "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n", "ps", "--help")
+    equal((status, err), (-signal.SIGINT, ""), "an interrupt ends it as it ends any program")
 
 
 def interrupted_within():
     """In a library that makes an error of its own of it, as matplotlib does in C++."""
-    with tempfile.TemporaryDirectory(prefix="glake-parts-") as folder:
-        with open(os.path.join(folder, "prometheus_client.py"), "w", encoding="ascii") as file:
-            file.write("import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\n    for _ in range(1000):\n"
-                       "        pass\nexcept BaseException:\n    raise TypeError('planted')\n")
-        done_ = subprocess.run([TOOL, "export", "--once"], env={**os.environ, "PYTHONPATH": folder}, check=False,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
-        equal((done_.returncode, done_.stderr), (-signal.SIGINT, ""), "within a library as well")
+    status, _, err = planted("prometheus_client", "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\n"
+                             "    for _ in range(1000):\n        pass\nexcept BaseException:\n    raise TypeError('planted')\n",
+                             "export", "--once")
+    equal((status, err), (-signal.SIGINT, ""), "within a library as well")
 
 
 def elsewhere():

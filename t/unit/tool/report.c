@@ -80,17 +80,22 @@ static void add_rows(struct glk_json *json)
 	glk_json_end(json);
 }
 
-static void add_wide(struct glk_json *json)
+static void add_names(struct glk_json *json, unsigned count)
 {
 	char name[40];
 
-	glk_json_key(json, "rows");
-	glk_json_array(json);
-	glk_json_object(json);
-	for (unsigned i = 0; i < 8; i++) {
+	for (unsigned i = 0; i < count; i++) {
 		snprintf(name, sizeof(name), "a_name_of_length_%u", i);
 		glk_json_add_uint(json, name, i);
 	}
+}
+
+static void add_wide(struct glk_json *json)
+{
+	glk_json_key(json, "rows");
+	glk_json_array(json);
+	glk_json_object(json);
+	add_names(json, 8);
 	glk_json_end(json);
 	glk_json_end(json);
 }
@@ -98,8 +103,6 @@ static void add_wide(struct glk_json *json)
 /* So wide that each row has lines of its own, and one row has not what the first has. */
 static void add_uneven(struct glk_json *json)
 {
-	char name[40];
-
 	glk_json_key(json, "rows");
 	glk_json_array(json);
 	for (unsigned row = 0; row < 3; row++) {
@@ -108,10 +111,7 @@ static void add_uneven(struct glk_json *json)
 		if (row != 1) {
 			glk_json_key(json, "deep");
 			glk_json_object(json);
-			for (unsigned i = 0; i < 12; i++) {
-				snprintf(name, sizeof(name), "a_name_of_length_%u", i);
-				glk_json_add_uint(json, name, i);
-			}
+			add_names(json, 12);
 			glk_json_end(json);
 		}
 		glk_json_end(json);
