@@ -292,7 +292,7 @@ int glk_managed_trim(struct glk_cache *cache)
 	}
 	if (m) {
 		glk_lock_pause(&cache->lock);
-		glk_source_retry(&m->source);
+		glk_managed_source_retry(&m->source);
 		glk_lock_resume(&cache->lock);
 	}
 	return err;
@@ -316,7 +316,7 @@ int glk_managed_fini(struct glk_cache *cache)
 	}
 	if (!m)
 		return 0;
-	if (glk_source_retry(&m->source) && !err)
+	if (glk_managed_source_retry(&m->source) && !err)
 		err = glk_error(-EIO, GLAKE_ERROR_DRIVER,
 			"the driver did not take managed memory of GPU %d back",
 			cache->device);
@@ -333,15 +333,15 @@ int glk_managed_fini(struct glk_cache *cache)
  * counts in: memory that is never touched takes none. Pages and mappings are words.
  */
 
-static struct glk_source *source_of(struct glk_drv *drv)
+static struct glk_managed_source *source_of(struct glk_drv *drv)
 {
-	return (struct glk_source *)(void *)drv;
+	return (struct glk_managed_source *)(void *)drv;
 }
 
 static int source_reserve(
 	struct glk_drv *drv, size_t size, size_t align, uint64_t *ret_addr)
 {
-	struct glk_source *source = source_of(drv);
+	struct glk_managed_source *source = source_of(drv);
 	uint64_t addr, base, none;
 	int err;
 
@@ -368,13 +368,13 @@ static int source_reserve(
 #define LEAVING UINT64_C(1)
 
 /* Nobody finds it from here on: as soon as the driver has it, its addresses may be another one's. */
-static int give_back(struct glk_source *source, int i, uint64_t size)
+static int give_back(struct glk_managed_source *source, int i, uint64_t size)
 {
 	int err;
 
 	glk_store_relaxed(&source->piece[i].base, LEAVING);
 	err = source->real->ops->managed_free(source->real, source->piece[i].addr);
-	if (err) /* pairs with: glk_source_retry */
+	if (err) /* pairs with: glk_managed_source_retry */
 		glk_store_release(&source->piece[i].lost, size);
 	else /* pairs with: the exchange in source_reserve */
 		glk_store_release(&source->piece[i].base, 0);
@@ -384,7 +384,7 @@ static int give_back(struct glk_source *source, int i, uint64_t size)
 /* What the driver does not take back is kept, to be tried again. */
 static int source_unreserve(struct glk_drv *drv, uint64_t addr, size_t size)
 {
-	struct glk_source *source = source_of(drv);
+	struct glk_managed_source *source = source_of(drv);
 
 	for (int i = 0; i < GLK_CHUNKS_MAX; i++)
 		if (glk_load_relaxed(&source->piece[i].base) == addr)
@@ -396,7 +396,7 @@ static int source_unreserve(struct glk_drv *drv, uint64_t addr, size_t size)
 bool glk_managed_piece(const struct glk_cache *cache, const struct glk_range *range,
 	uint64_t *ret_addr, uint64_t *ret_size)
 {
-	const struct glk_source *source = &cache->managed->source;
+	const struct glk_managed_source *source = &cache->managed->source;
 
 	for (int i = 0; i < GLK_CHUNKS_MAX; i++)
 		/* it stays while it has a block */
@@ -408,7 +408,7 @@ bool glk_managed_piece(const struct glk_cache *cache, const struct glk_range *ra
 	return false;
 }
 
-uint64_t glk_source_retry(struct glk_source *source)
+uint64_t glk_managed_source_retry(struct glk_managed_source *source)
 {
 	uint64_t left = 0;
 
@@ -482,7 +482,8 @@ static const struct glk_drv_ops source_ops = {
 	.unmap = source_unmap,
 };
 
-void glk_source_init(struct glk_source *source, struct glk_drv *real, int device)
+void glk_managed_source_init(
+	struct glk_managed_source *source, struct glk_drv *real, int device)
 {
 	source->drv.ops = &source_ops;
 	source->real = real;

@@ -66,7 +66,7 @@ static int start(struct glk_cache *cache)
 	m = glk_region_new(sizeof(*m));
 	if (!m)
 		return -ENOMEM;
-	glk_source_init(&m->source, cache->drv, cache->device);
+	glk_managed_source_init(&m->source, cache->drv, cache->device);
 	err = glk_pool_init(
 		&m->pool, &m->source.drv, cache->conf, cache->pool->gpus, 0, NULL);
 	if (err) {

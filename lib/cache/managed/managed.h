@@ -7,7 +7,7 @@
  * kept, since the driver waits for all work to take one back. Each chunk is an arena of its own, and
  * differs from others in these rules:
  *
- *  - its addresses are its memory. What stands for pages behind them (struct glk_source) costs nothing and stays
+ *  - its addresses are its memory. What stands for pages behind them (struct glk_managed_source) costs nothing and stays
  *    until the chunk goes, so nothing is ever mapped elsewhere
  *  - a chunk goes as a whole, when no block of it is live, behind all work of the GPU
  *  - there are no quick bins. What is freed goes to other streams by the rules of all arenas
@@ -46,7 +46,7 @@ struct glk_chunk {
 };
 
 /* Pages that are none, over addresses that are managed memory: what a map asks of a driver. */
-struct glk_source {
+struct glk_managed_source {
 	struct glk_drv drv; /* first */
 	struct glk_drv *real;
 	int device;
@@ -59,7 +59,7 @@ struct glk_source {
 };
 
 struct glk_managed {
-	struct glk_source source;
+	struct glk_managed_source source;
 	struct glk_pool pool;
 	struct glk_lock saying; /* who says something of a slot: one at a time */
 	uint64_t advised;	/* blocks that the library said something of */
@@ -76,9 +76,10 @@ struct glk_managed {
 };
 
 /* chunk.c */
-void glk_source_init(struct glk_source *source, struct glk_drv *real, int device);
+void glk_managed_source_init(
+	struct glk_managed_source *source, struct glk_drv *real, int device);
 /* Gives the driver once more what it did not take back. Bytes that are left. */
-uint64_t glk_source_retry(struct glk_source *source);
+uint64_t glk_managed_source_retry(struct glk_managed_source *source);
 
 /* chunk.c, under the lock of the GPU, which is given up meanwhile. */
 /* A chunk with room for a block of so many bytes; `over`: also where the GPU has none. Chunks without
