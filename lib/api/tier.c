@@ -112,8 +112,8 @@ static void call_back(
 		i++) {
 		struct glk_cache *cache = &context->caches[i];
 
-		if (cache->host && glk_load_relaxed(&cache->host->borrowed) &&
-			cache->host->lender == from->node) {
+		if (cache->host && glk_load_relaxed(&cache->host->peer->held) &&
+			cache->host->peer->lender == from->node) {
 			if (vacate)
 				glk_cache_vacate(cache);
 			glk_cache_trim(cache, UINT64_MAX, true, &unused);

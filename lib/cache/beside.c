@@ -9,7 +9,8 @@
  * of the GPU (exchange.c): a part of a block may lie on the host and the rest on the GPU, and which it is is
  * read from the pages. What is idle of either serves whoever wants pages of its node.
  *
- * With tier.place=peer its pages are lent by another GPU, as long as that has room (pool/lend.c).
+ * With tier.place=peer its pages are those of the peer of that node, which another GPU lends, as long as it has room
+ * (pool/lend.c).
  *
  * Blocks with a tag lie among the addresses of their tag, so that they stay together, with pages of the host
  * as well. There, and among those of blocks that went to the host in place, no new block of the GPU finds a
@@ -55,7 +56,7 @@ static bool begins_lent(const struct glk_cache *cache, uint64_t addr)
 	const struct glk_range *range = glk_cache_range(cache, addr);
 	uint32_t slot = glk_slot_of(range->map, addr - range->base + range->offset);
 
-	return glk_map_page(range->map, range->map->page[slot])->lent;
+	return glk_map_is_lent(range->map, range->map->page[slot]);
 }
 
 /* Who may lend to a GPU; NULL: nobody, which a warning has said where it is not meant. */
@@ -87,12 +88,14 @@ void glk_beside_lend(struct glk_cache *cache, bool place, bool away)
 
 	if (!cache->host)
 		return;
-	if (lender)
-		cache->host->lender = lender;
+	if (lender) {
+		cache->host->peer->lender = lender;
+		cache->host->peer->place = lender->place;
+	}
 	/* pairs with: glk_node_lender */
-	glk_store_release(&cache->host->borrows, lender && place);
-	/* pairs with: glk_node_stows */
-	glk_store_release(&cache->host->stows, lender && away);
+	glk_store_release(&cache->host->peer->borrows, lender && place);
+	/* pairs with: glk_lend_stows */
+	glk_store_release(&cache->host->peer->stows, lender && away);
 }
 
 /* A driver that has no such memory for this GPU, or none that can be mapped, is not asked again. */

@@ -178,7 +178,7 @@ static int release_lost(struct glk_cache *cache)
 
 		if (glk_page_state(page) != GLK_PAGE_LOST ||
 			(page->node != cache->node->index &&
-				(!cache->host || page->node != cache->host->index)))
+				cache->pool->nodes[page->node].gpu != cache->node))
 			continue;
 		failed = cache->drv->ops->release(cache->drv, page->handle);
 		err = err ? err : failed;

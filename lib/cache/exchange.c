@@ -168,7 +168,8 @@ static void tally(const struct glk_exchange *x, bool more)
 		uint64_t bytes = glk_beside_placed(x->map, e);
 
 		sum += bytes;
-		lent += bytes && cache->host->lender ? glk_beside_lent(x->map, e) : 0;
+		lent += bytes && cache->host->peer->lender ? glk_beside_lent(x->map, e)
+							   : 0;
 		blocks += bytes > 0;
 	}
 	cache->placed += more ? sum : -sum;
@@ -260,9 +261,7 @@ static bool is_of_host(const struct glk_exchange *x)
 	uint32_t slot = x->busy.first;
 
 	while (slot <= x->busy.last) {
-		const struct glk_page *page = glk_map_page(x->map, x->map->page[slot]);
-
-		if (!glk_map_is_host(x->map, x->map->page[slot]) || page->lent)
+		if (glk_map_node(x->map, x->map->page[slot]) != x->arena->gpu->host)
 			return false;
 		slot = glk_mapping_at(x->map, slot).last + 1;
 	}

@@ -140,7 +140,7 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 	s->placed = cache->placed;
 	s->placed_blocks = cache->placed_blocks;
 	s->placed_peer = cache->placed_peer;
-	s->borrowed = cache->host ? glk_load_relaxed(&cache->host->borrowed) : 0;
+	s->borrowed = cache->host ? glk_load_relaxed(&cache->host->peer->held) : 0;
 	s->lent = glk_load_relaxed(&cache->node->lent);
 	s->victims = cache->victims;
 	s->victim_bytes = cache->victim_bytes;
@@ -209,8 +209,9 @@ void glk_cache_figures(struct glk_cache *cache, struct glake_stats *ret_stats)
 	s.reserved = glk_load_relaxed(&cache->node->held);
 	s.peak_reserved = glk_load_relaxed(&cache->node->peak);
 	s.budget = glk_load_relaxed(&cache->node->budget);
-	s.lost = glk_load_relaxed(&cache->node->lost) +
-		(cache->host ? glk_load_relaxed(&cache->host->lost) : 0);
+	s.lost = glk_load_relaxed(&cache->node->lost);
+	for (const struct glk_node *node = cache->host; node; node = node->peer)
+		s.lost += glk_load_relaxed(&node->lost);
 	*ret_stats = s;
 }
 

@@ -25,10 +25,10 @@ static uint64_t left_of_lent(
 {
 	uint64_t room;
 
-	while (!s->full && glk_lend_takes(store->host) &&
+	while (!s->full && glk_lend_takes(store->host->peer) &&
 		store->lent - store->lent_used < bytes)
 		s->full = !glk_store_borrow(store);
-	room = glk_lend_takes(store->host) ? store->lent - store->lent_used : 0;
+	room = glk_lend_takes(store->host->peer) ? store->lent - store->lent_used : 0;
 	return bytes - (bytes < room ? bytes : room);
 }
 

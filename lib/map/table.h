@@ -101,7 +101,7 @@ struct glk_idle_cursor {
 	X(glk_atomic(uint32_t), page, GLK_PER_SLOT) /* that is mapped there; 0: none */ \
 	X(uint32_t, alias, GLK_PER_SLOT) /* first of a mapping: the next mapping of the same page */ \
 	X(uint64_t, mapped, GLK_PER_GROUP) /* from here on a bit a slot */ \
-	X(uint64_t, host, GLK_PER_GROUP) /* its page is memory of the host */ \
+	X(uint64_t, host, GLK_PER_GROUP) /* its page is of GLK_OF_HOST */ \
 	X(uint64_t, lost, GLK_PER_GROUP) /* a live extent lost its contents here, and has no page: page/swap.h */ \
 	X(uint64_t, gone, GLK_PER_GROUP) /* of blocks that are away in part: see space/part.h */ \
 	X(uint64_t, begun, GLK_PER_GROUP) \
@@ -114,7 +114,7 @@ struct glk_idle_cursor {
 
 #define GLK_SLOT_TABLE(type, name, per) type *name;
 
-/* Where pages of a space are from: its node, or the host near that. */
+/* Where pages of a space are from: its node; or the host near that, and what another GPU lends before that. */
 enum glk_of {
 	GLK_OF_NODE = 0,
 	GLK_OF_HOST,
@@ -208,10 +208,15 @@ static inline struct glk_node *glk_map_node(const struct glk_map *map, uint32_t 
 	return &map->pool->nodes[glk_map_page(map, page)->node];
 }
 
-/* Whether a page is memory of the host, which a node near a GPU has. */
+/* Whether a page is of GLK_OF_HOST, and which of these another GPU has lent. */
 static inline bool glk_map_is_host(const struct glk_map *map, uint32_t page)
 {
 	return glk_map_node(map, page)->gpu != NULL;
+}
+
+static inline bool glk_map_is_lent(const struct glk_map *map, uint32_t page)
+{
+	return glk_map_node(map, page)->lender != NULL;
 }
 
 static inline struct glk_stock *glk_map_stock(const struct glk_map *map, uint32_t page)

@@ -429,7 +429,7 @@ static uint64_t sum(const struct glk_map *map, const struct glk_extent *e, bool 
 		return 0;
 	for (uint32_t slot = glk_extent_first(map, e); slot <= last; slot++) {
 		if (glk_bit_get(map->host, slot) && glk_part_stands(map, e, slot) &&
-			(!lent || glk_map_page(map, map->page[slot])->lent))
+			(!lent || glk_map_is_lent(map, map->page[slot])))
 			bytes += glk_slot_part(map, slot, e->offset, end);
 	}
 	return bytes;
@@ -451,7 +451,7 @@ void glk_beside_count(struct glk_arena *arena, const struct glk_extent *e, bool 
 	uint64_t bytes;
 
 	bytes = glk_beside_placed(&arena->map, e);
-	if (bytes && gpu->host->lender)
+	if (bytes && gpu->host->peer->lender)
 		gpu->placed_peer += more ? glk_beside_lent(&arena->map, e)
 					 : -glk_beside_lent(&arena->map, e);
 	gpu->placed_blocks += !bytes ? 0 : more ? 1 : UINT64_MAX;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Pages that one GPU lends to another, which has them in place of memory of the host: they lie in lists of
- * the same node, and whoever has one need not know. Memory for contents that are away is lent like them, and
+ * The source that is another GPU, which lends: its pages are had before those of the host, whose peer the node is,
+ * and whoever has one need not know. Memory for contents that are away is lent like them, and
  * is no page (tier/peer.c). Both count against what the lender may lend, and
  * against its budget, as long as they are there. While it is suspended it lends none. A driver that has none is
  * asked for each page and each content otherwise, of which there may be tens of thousands: nobody asks it for a
@@ -35,44 +35,51 @@ static void unclaim(struct glk_node *lender, size_t size)
 }
 
 /* Whether it was the last word: nothing is asked of the lender any more. */
-static bool is_over(struct glk_node *node, int err)
+static bool is_over(struct glk_node *peer, int err)
 {
 	bool did;
 
 	if (!glk_node_is_refusal(err) && err != -ENODEV)
 		return false;
-	did = glk_xchg_seq_cst(&node->borrows, false);
-	did |= glk_xchg_seq_cst(&node->stows, false);
+	did = glk_xchg_seq_cst(&peer->borrows, false);
+	did |= glk_xchg_seq_cst(&peer->stows, false);
 	if (did)
 		glk_warn("GPU %d has nothing lent by GPU %d any more: %s",
-			node->gpu->place.id, node->lender->place.id,
+			peer->gpu->place.id, peer->lender->place.id,
 			glk_thread_current->error.text);
 	return true;
 }
 
-void glk_lend_leave(struct glk_node *node)
+void glk_lend_leave(struct glk_node *peer)
 {
-	glk_store_relaxed(&node->apart_since, glk_load_relaxed(&node->lender->wet));
-	glk_store_relaxed(&node->apart, glk_clock_ns() + GLK_LEND_DRY_NS);
+	glk_store_relaxed(&peer->apart_since, glk_load_relaxed(&peer->lender->wet));
+	glk_store_relaxed(&peer->apart, glk_clock_ns() + GLK_LEND_DRY_NS);
 }
 
-void glk_lend_failed(struct glk_node *node, int err)
+void glk_lend_failed(struct glk_node *peer, int err)
 {
-	if (!is_over(node, err))
-		glk_lend_leave(node);
+	if (!is_over(peer, err))
+		glk_lend_leave(peer);
 }
 
 /* It has failed with the lender of late. */
-static bool is_apart(const struct glk_node *node)
+static bool is_apart(const struct glk_node *peer)
 {
-	return glk_clock_ns() < glk_load_relaxed(&node->apart) &&
-		glk_load_relaxed(&node->apart_since) ==
-		glk_load_relaxed(&node->lender->wet);
+	return glk_clock_ns() < glk_load_relaxed(&peer->apart) &&
+		glk_load_relaxed(&peer->apart_since) ==
+		glk_load_relaxed(&peer->lender->wet);
 }
 
-bool glk_lend_takes(const struct glk_node *node)
+bool glk_lend_stows(const struct glk_node *peer)
 {
-	return glk_node_stows(node) && !is_apart(node);
+	/* pairs with: the release in glk_beside_lend */
+	return peer && glk_load_acquire(&peer->stows) &&
+		!glk_load_relaxed(&peer->lender->shut);
+}
+
+bool glk_lend_takes(const struct glk_node *peer)
+{
+	return glk_lend_stows(peer) && !is_apart(peer);
 }
 
 void glk_lend_wet(struct glk_node *lender)
@@ -82,13 +89,14 @@ void glk_lend_wet(struct glk_node *lender)
 		glk_store_relaxed(&lender->dry, 0);
 }
 
-int glk_lend_make(struct glk_node *node, size_t size, uint64_t *ret_handle)
+static int make(
+	struct glk_node *peer, size_t size, uint64_t *ret_handle, uint8_t *ret_able)
 {
-	struct glk_drv *drv = node->pool->drv;
-	struct glk_node *lender = node->lender;
+	struct glk_drv *drv = peer->pool->drv;
+	struct glk_node *lender = peer->lender;
 	int err;
 
-	if (glk_load_relaxed(&lender->shut) || is_apart(node) ||
+	if (glk_load_relaxed(&lender->shut) || is_apart(peer) ||
 		glk_clock_ns() < glk_load_relaxed(&lender->dry))
 		return -ENOMEM;
 	err = claim(lender, size);
@@ -101,11 +109,13 @@ int glk_lend_make(struct glk_node *node, size_t size, uint64_t *ret_handle)
 	err = drv->ops->create(drv, lender->place, size, 0, ret_handle);
 	if (err) {
 		unclaim(lender, size);
-		if (!is_over(node, err))
+		if (!is_over(peer, err))
 			glk_store_relaxed(&lender->dry, glk_clock_ns() + GLK_LEND_DRY_NS);
 		return err;
 	}
-	glk_add_relaxed(&node->borrowed, size);
+	*ret_able = 0;
+	glk_add_relaxed(&peer->held, size);
+	glk_node_note_peak(peer);
 	glk_node_note_peak(lender);
 	return 0;
 }
@@ -127,9 +137,11 @@ uint64_t glk_lend_lent(const struct glk_node *lender)
 	return glk_load_seq_cst(&lender->lent);
 }
 
-void glk_lend_end(struct glk_node *node, size_t size)
+static void end(struct glk_node *peer, size_t size)
 {
-	glk_sub_relaxed(&node->borrowed, size);
-	unclaim(node->lender, size);
-	glk_lend_wet(node->lender);
+	glk_sub_relaxed(&peer->held, size);
+	unclaim(peer->lender, size);
+	glk_lend_wet(peer->lender);
 }
+
+const struct glk_source glk_source_lender = {.make = make, .end = end};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Where pages come from and go to. Growth claims its bytes from the budget with one CAS before
- * the driver is asked and gives them back when the driver says no, so that threads growing at
+ * Where pages come from and go to. The source that is the driver claims the bytes of a page from the budget with one
+ * CAS before it asks and gives them back when the driver says no, so that threads growing at
  * once never pass the budget together. What a broker gives leave for is taken from in the same place: a byte of it is
  * the broker's, or left, or part of what is held. A quota that processes share counts the bytes before both.
  *
@@ -21,13 +21,23 @@ static struct glk_idnode *free_link(struct glk_pool *pool, uint32_t page)
 
 GLK_IDSTACK_DEFINE(free_list, struct glk_pool *, free_link)
 
+/* The node of a page that one of a node, or of its peer, is. */
+static struct glk_node *own(struct glk_node *node, const struct glk_page *page)
+{
+	return &node->pool->nodes[page->node];
+}
+
 uint32_t glk_node_take(struct glk_node *node, enum glk_class class)
 {
-	uint32_t page = free_list_pop(&node->free[class], node->pool);
-	struct glk_page *p = glk_page_at(node->pool, page);
+	uint32_t page = node->peer ? glk_node_take(node->peer, class) : 0;
+	struct glk_page *p;
 
+	if (page)
+		return page;
+	page = free_list_pop(&node->free[class], node->pool);
 	if (!page)
 		return 0;
+	p = glk_page_at(node->pool, page);
 	glk_sub_relaxed(&node->free_bytes[class], p->size);
 	if (!glk_page_move(p, GLK_PAGE_FREE, GLK_PAGE_OWNED))
 		return 0; /* not ours to fix: the page stays out of use */
@@ -39,6 +49,7 @@ void glk_node_put(struct glk_node *node, uint32_t page)
 	struct glk_page *p = glk_page_at(node->pool, page);
 	enum glk_class class = (enum glk_class)p->class;
 
+	node = own(node, p);
 	if (!glk_page_move(p, GLK_PAGE_OWNED, GLK_PAGE_FREE))
 		return;
 	glk_add_relaxed(&node->free_bytes[class], p->size);
@@ -133,15 +144,30 @@ static int make(
 	struct glk_node *node, size_t size, uint64_t *ret_handle, uint8_t *ret_able)
 {
 	const struct timespec step = {.tv_nsec = LATE_STEP_NS};
-	int err = glk_node_make(node, size, ret_handle, ret_able);
+	int err = take(node, size, true);
 
+	if (err)
+		return err;
+	err = glk_node_make(node, size, ret_handle, ret_able);
 	while (err == -ENOMEM && node->leave &&
 		glk_clock_ns() < glk_load_relaxed(&node->late)) {
 		nanosleep(&step, NULL);
 		err = glk_node_make(node, size, ret_handle, ret_able);
 	}
+	if (err)
+		put_back(node, size);
+	else
+		glk_node_note_peak(node);
 	return err;
 }
+
+static void end(struct glk_node *node, size_t size)
+{
+	put_back(node, size);
+	glk_lend_wet(node);
+}
+
+const struct glk_source glk_source_driver = {.make = make, .end = end};
 
 /* A descriptor has a page, which is OWNED then. */
 static void enter(
@@ -152,7 +178,6 @@ static void enter(
 	glk_slab_spoil(&p->map,
 		offsetof(struct glk_page, class) - offsetof(struct glk_page, map));
 	p->handle = handle;
-	p->lent = false;
 	/* pairs with: glk_cache_query */
 	glk_poke_release(&p->node, node->index);
 	glk_poke_release(&p->able, able);
@@ -189,43 +214,32 @@ int glk_node_adopt(struct glk_node *node, size_t size, uint64_t handle, uint64_t
 	return 0;
 }
 
-int glk_node_grow(struct glk_node *node, size_t size, uint32_t *ret_page)
+static int grow(struct glk_node *node, size_t size, uint32_t *ret_page)
 {
-	bool lent = false;
-	uint64_t handle = 0;
-	uint8_t able = 0;
-	uint32_t page;
+	uint32_t page = glk_slab_get(&node->pool->pages);
+	uint64_t handle;
+	uint8_t able;
 	int err;
 
-	if (glk_node_lender(node))
-		lent = !glk_lend_make(node, size, &handle);
-	err = lent ? 0 : take(node, size, true);
-	if (err)
+	if (!page)
+		return -ENOMEM;
+	err = node->source->make(node, size, &handle, &able);
+	if (err) {
+		glk_slab_put(&node->pool->pages, page);
 		return err;
-	page = glk_slab_get(&node->pool->pages);
-	if (!page) {
-		err = -ENOMEM;
-		goto unclaim;
 	}
-	if (!lent)
-		err = make(node, size, &handle, &able);
-	if (err)
-		goto put;
-	if (!lent)
-		glk_add_relaxed(&node->made, size);
+	glk_add_relaxed(&node->made, size);
 	enter(node, page, handle, size, able);
-	glk_page_at(node->pool, page)->lent = lent;
-	glk_node_note_peak(node);
 	*ret_page = page;
 	return 0;
-put:
-	glk_slab_put(&node->pool->pages, page);
-unclaim:
-	if (!lent)
-		put_back(node, size);
-	else if (!node->pool->drv->ops->release(node->pool->drv, handle))
-		glk_lend_end(node, size);
-	return err;
+}
+
+int glk_node_grow(struct glk_node *node, size_t size, uint32_t *ret_page)
+{
+	/* whatever has failed there */
+	if (glk_node_lender(node) && !grow(node->peer, size, ret_page))
+		return 0;
+	return grow(node, size, ret_page);
 }
 
 void glk_node_lose(struct glk_node *node, uint32_t page)
@@ -242,11 +256,11 @@ int glk_node_release(struct glk_node *node, uint32_t page)
 {
 	struct glk_page *p = glk_page_at(node->pool, page);
 	struct glk_drv *drv = node->pool->drv;
-	bool out = glk_load_relaxed(&p->out), lent = p->lent, foreign = p->foreign;
-	bool own = !lent && !foreign, leased = false;
+	bool out = glk_load_relaxed(&p->out), foreign = p->foreign, leased = false;
 	uint64_t size = p->size;
 	int err;
 
+	node = own(node, p);
 	if (p->kept && glk_page_state(p) == GLK_PAGE_OWNED) {
 		glk_node_lose(node, page);
 		return glk_error(-EIO, GLAKE_ERROR_DRIVER,
@@ -259,29 +273,26 @@ int glk_node_release(struct glk_node *node, uint32_t page)
 	/* before its bytes are given for others: some may have it */
 	if (p->common && node->leave)
 		leased = node->leave->forget(node->leave, node, p);
-	if (own) {
+	if (!foreign) {
 		/* both pair with: glake_check */
 		glk_sub_acq_rel(&node->made, size);
 		glk_add_acq_rel(&node->going, 1);
 	}
 	err = drv->ops->release(drv, p->handle);
 	if (err) {
-		if (own)
+		if (!foreign)
 			glk_add_relaxed(&node->made, size);
 		glk_node_lose(node, page);
 		return err;
 	}
 	glk_page_move(p, GLK_PAGE_LIMBO, GLK_PAGE_EMPTY);
 	glk_slab_put(&node->pool->pages, page);
-	if (lent) {
-		glk_lend_end(node, size);
-	} else if (foreign) {
+	if (!foreign) {
+		node->source->end(node, size);
+	} else {
 		glk_sub_relaxed(&node->foreign, size);
 		if (leased)
 			glk_add_relaxed(&node->left, size);
-	} else {
-		put_back(node, size);
-		glk_lend_wet(node);
 	}
 	if (out)
 		glk_add_relaxed(&node->pool->gone, size);

@@ -77,9 +77,8 @@ struct glk_page {
 	uint8_t node;
 	uint8_t able; /* GLK_PAGE_... it was made with */
 	/* The driver kept a mapping of it: its memory cannot come back. Nobody has the page: it goes to
-	 * the list of its node with the last of `going`. Another GPU lends it to that of its node, see
-	 * lend.c. */
-	bool kept : 1, left : 1, lent : 1, sealed : 1;
+	 * the list of its node with the last of `going`. */
+	bool kept : 1, left : 1, sealed : 1;
 	/* Another process has made it, and its bytes are that one's; they are counted as live there alone, as long as
 	 * nothing of it was kept here (move/seal.h). */
 	bool foreign : 1, elsewhere : 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Sets up the nodes of a context: its GPUs, then the memory of the host near each of them. */
+/* Sets up the nodes of a context: its GPUs, the memory of the host near each of them, and the peers of that. */
 #include "pool/pool.h"
 
 #include "base/conf.h"
@@ -21,13 +21,15 @@ static size_t large_page(const struct glk_conf *conf)
 	return glk_conf_target(conf, 0) > 1.02 ? 32 * GLK_MIB : 8 * GLK_MIB;
 }
 
-static void node_init(struct glk_node *node, struct glk_pool *pool, int index, int id,
-	const struct glk_conf *conf)
+static struct glk_node *node_init(
+	struct glk_pool *pool, int index, int id, const struct glk_conf *conf)
 {
-	bool gpu = index < pool->gpus;
+	struct glk_node *node = &pool->nodes[index];
+	bool gpu = index < pool->gpus, peer = index >= pool->gpus + pool->hosts;
 	uint64_t budget;
 
 	node->pool = pool;
+	node->source = peer ? &glk_source_lender : &glk_source_driver;
 	node->index = (uint8_t)index;
 	node->place.kind = gpu ? GLK_PLACE_GPU : GLK_PLACE_HOST;
 	node->place.id = id;
@@ -36,10 +38,12 @@ static void node_init(struct glk_node *node, struct glk_pool *pool, int index, i
 	/* a page costs the driver much the same, whatever its size, and copies to the GPU stand still meanwhile */
 	if (gpu && !conf->pool_large_page && glk_conf_target_is_auto(conf))
 		node->huge = 64 * GLK_MIB;
-	node->gpu = gpu ? NULL : &pool->nodes[index - pool->gpus];
-	/* live keys: a pool may be made late */
-	budget = glk_peek_relaxed(gpu ? &conf->pool_budget : &conf->tier_host);
+	if (!gpu)
+		node->gpu = &pool->nodes[(index - pool->gpus) % pool->hosts];
+	/* live keys: a pool may be made late. What is lent counts at the lender */
+	budget = peer ? 0 : glk_peek_relaxed(gpu ? &conf->pool_budget : &conf->tier_host);
 	glk_store_relaxed(&node->budget, budget ? budget : UINT64_MAX);
+	return node;
 }
 
 int glk_pool_init(struct glk_pool *pool, struct glk_drv *drv, const struct glk_conf *conf,
@@ -49,10 +53,10 @@ int glk_pool_init(struct glk_pool *pool, struct glk_drv *drv, const struct glk_c
 
 	*pool = (struct glk_pool){
 		.drv = drv, .gpus = gpus, .hosts = hosts, .probe = conf->tier_probe};
-	if (gpus > GLK_NODES_MAX / 2 || hosts < 0 || hosts > gpus)
+	if (gpus > GLK_NODES_MAX / 3 || hosts < 0 || hosts > gpus)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
 			"%d GPUs, %d with memory of the host: %d are the most", gpus,
-			hosts, GLK_NODES_MAX / 2);
+			hosts, GLK_NODES_MAX / 3);
 	pool->nodes = glk_region_new(GLK_NODES_MAX * sizeof(*pool->nodes));
 	if (!pool->nodes)
 		return -ENOMEM;
@@ -63,9 +67,11 @@ int glk_pool_init(struct glk_pool *pool, struct glk_drv *drv, const struct glk_c
 		pool->nodes = NULL;
 		return err;
 	}
-	for (int i = 0; i < gpus + hosts; i++)
-		node_init(&pool->nodes[i], pool, i, i < gpus ? i : host_ids[i - gpus],
-			conf);
+	for (int i = 0; i < gpus; i++)
+		node_init(pool, i, i, conf);
+	for (int i = gpus; i < gpus + hosts; i++)
+		node_init(pool, i, host_ids[i - gpus], conf)->peer =
+			node_init(pool, i + hosts, 0, conf);
 	return 0;
 }
 

@@ -3,10 +3,11 @@
 #define GLK_POOL_POOL_H
 
 /*
- * The face of this folder: the pages of a context and the nodes they come from, a node being
- * a GPU, or the memory of the host near a GPU, whose pages that GPU uses where they lie. A node knows how much memory it holds and may hold, makes
- * pages and gives them back, and keeps those that are mapped nowhere on lock-free lists: one for
- * pages of a slot, one for large ones, one for those of any other size.
+ * The face of this folder: the pages of a context and the nodes they come from. A node is a GPU; or the memory of the
+ * host near a GPU, which uses those pages where they lie; or, beside that, what another GPU lends to it: the peer of
+ * the host. A node knows how much memory it holds and may hold, has pages made by its source and gives them back, and
+ * keeps those that are mapped nowhere on lock-free lists: one for pages of a slot, one for large ones, one for those of
+ * any other size. Who asks the host for pages has those of its peer first.
  *
  * Threads	take, put: lock-free, any thread. grow, release: any thread, call the driver
  * Cost		take, put: about 15 ns. grow: one driver call, 8 us on an H200
@@ -19,10 +20,25 @@
 struct glk_conf;
 struct glk_node;
 
+/* Who makes the pages of a node, and takes them back. */
+struct glk_source {
+	/* Memory for a page, counted before it is made; with no lock that a hit wants. 0, or as glk_node_grow(), with
+	 * nothing counted. */
+	int (*make)(struct glk_node *node, size_t size, uint64_t *ret_handle,
+		uint8_t *ret_able);
+	/* It has gone back to the driver; likewise. */
+	void (*end)(struct glk_node *node, size_t size);
+};
+/* node.c: the driver makes them where the node lies, within its budget, by leave of a broker where there is one. */
+extern const struct glk_source glk_source_driver;
+/* lend.c: another GPU lends them, against what it may lend and its budget. A driver that refuses is not asked again, and
+ * one that has failed, or has none, is left alone for a while. */
+extern const struct glk_source glk_source_lender;
+
 /*
- * The source of pages that is the driver by leave of a broker, who shares a GPU among processes: a node makes a page
- * when it has leave for its bytes beside its own budget, and has it again when the page has gone back. Leave is not
- * memory: the driver may refuse all the same.
+ * Leave of a broker, who shares a GPU among processes: the driver makes a page when a node has leave for its bytes beside
+ * its own budget, and the node has it again when the page has gone back. Leave is not memory: the driver may refuse all
+ * the same.
  */
 struct glk_leave {
 	/* More of it for a node, `bytes` at least. If `waits`, what is left goes back first, and others are asked for all
@@ -58,6 +74,7 @@ struct glk_quota {
 struct glk_node {
 	struct glk_pool *pool;
 	struct glk_place place;
+	const struct glk_source *source;
 	uint8_t index;
 	size_t page_size[GLK_CLASS_OTHER]; /* of small and large pages */
 	size_t huge; /* bytes of the pages that are made before large ones where there is ample memory; 0: no others */
@@ -86,17 +103,16 @@ struct glk_node {
 	glk_atomic(bool) anywhere;
 	glk_atomic(bool)
 		tried; /* and that it does not crash there is known, or was not asked for */
-	/* Of memory of the host: the GPU that lends pages before the host is asked, if it may; bytes
-	 * of them, which `held` has not. */
+	/* Of memory of the host: the node whose pages come first. NULL: there is none. */
+	struct glk_node *peer;
+	/* Of such a peer: the GPU that lends to it. NULL: none ever did. */
 	struct glk_node *lender;
-	/* Until when it asks for none, ns, since something failed that may be its own; or until more has gone back
-	 * to the driver. */
+	glk_atomic(bool) borrows; /* pages, for requests */
+	glk_atomic(bool) stows;	  /* memory that is no page, for contents that are away */
+	/* Until when it asks for none, ns, since something failed that may be the borrower's own; or until more has
+	 * gone back to the driver. */
 	glk_atomic(int64_t) apart;
 	glk_atomic(uint32_t) apart_since;
-	glk_atomic(bool) borrows;
-	glk_atomic(uint64_t) borrowed;
-	glk_atomic(bool)
-		stows; /* contents that are away lie there too: memory of it that is no page */
 	/* Of a GPU: bytes of what it holds that it has lent, and may lend; none while it is shut. */
 	glk_atomic(uint64_t) lent;
 	uint64_t lends;
@@ -109,15 +125,15 @@ struct glk_node {
 struct glk_pool {
 	struct glk_drv *drv;
 	struct glk_slab pages;
-	struct glk_node
-		*nodes; /* GPUs first, then memory of the host in the same order */
+	/* GPUs, then memory of the host in the same order, then its peers. */
+	struct glk_node *nodes;
 	int gpus, hosts;
 	int probe; /* the key tier.probe */
 	glk_atomic(uint64_t)
 		gone; /* bytes of pages that were out, since they went to the driver */
 };
 
-#define GLK_NODES_MAX 128
+#define GLK_NODES_MAX 192
 
 /* 0, -ENOMEM, -EINVAL (more nodes than GLK_NODES_MAX). */
 /* `host_ids` are the kernel's numbers of the NUMA nodes near the first `hosts` GPUs. */
@@ -160,15 +176,15 @@ bool glk_node_is_refusal(int err);
 int glk_node_make(
 	struct glk_node *node, size_t size, uint64_t *ret_handle, uint8_t *ret_able);
 
-/* A free page, now OWNED by the caller; 0 when the list is empty. */
+/* A free page of a node, or of its peer before that, now OWNED by the caller; 0 when the lists are empty. */
 uint32_t glk_node_take(struct glk_node *node, enum glk_class class);
 
-/* Gives an OWNED page that is mapped nowhere to the list of its class. */
+/* Gives an OWNED page of a node, or of its peer, that is mapped nowhere to the list of its class. */
 void glk_node_put(struct glk_node *node, uint32_t page);
 
 /*
- * Makes a page of `size` bytes, OWNED by the caller. 0, or -ENOMEM: over the budget (no record),
- * no memory at the driver, no leave, no descriptor (class LIMIT); -ENODEV, -EIO.
+ * Makes a page of `size` bytes, of a node, or of its peer if somebody lends it one, OWNED by the caller. 0, or -ENOMEM:
+ * over the budget (no record), no memory at the driver, no leave, no descriptor (class LIMIT); -ENODEV, -EIO.
  */
 int glk_node_grow(struct glk_node *node, size_t size, uint32_t *ret_page);
 
@@ -190,35 +206,26 @@ int glk_node_claim(struct glk_node *node, uint64_t size);
 void glk_node_note_peak(struct glk_node *node);
 void glk_node_unclaim(struct glk_node *node, uint64_t size);
 
-/* Who lends to a node; NULL: nobody. */
+/* Who lends pages to the peer of a node; NULL: nobody. */
 static inline struct glk_node *glk_node_lender(const struct glk_node *node)
 {
 	/* pairs with: the release in glk_beside_lend */
-	return glk_load_acquire(&node->borrows) ? node->lender : NULL;
+	return node->peer && glk_load_acquire(&node->peer->borrows) ? node->peer->lender
+								    : NULL;
 }
 
-/* Who lends to it for contents that are away, now; NULL: nobody. */
-static inline struct glk_node *glk_node_stows(const struct glk_node *node)
-{
-	/* pairs with: the release in glk_beside_lend */
-	if (!glk_load_acquire(&node->stows) || glk_load_relaxed(&node->lender->shut))
-		return NULL;
-	return node->lender;
-}
-
-/* lend.c: memory of the lender of a node, against both budgets. 0, or -ENOMEM, or the driver's error; a
- * driver that refuses is not asked again, and one that has failed, or has none, is left alone for a while. */
-int glk_lend_make(struct glk_node *node, size_t size, uint64_t *ret_handle);
-/* Something about memory of the lender has failed, which may be the node's own: a call of the driver for it, or a
+/* lend.c, for the peer of a node; NULL: there is none. Whether somebody lends to it for contents that are away, and
+ * whether these go there now. */
+bool glk_lend_stows(const struct glk_node *peer);
+bool glk_lend_takes(const struct glk_node *peer);
+/* Something about memory of the lender has failed, which may be the borrower's own: a call of the driver for it, or a
  * copy. One that the driver has refused, or whose lender is lost, asks for none again, which a warning says. After
- * any other error this node alone does when memory of the lender has gone back to the driver, or after
+ * any other error this peer alone does when memory of the lender has gone back to the driver, or after
  * GLK_LEND_DRY_NS. */
 #define GLK_LEND_DRY_NS INT64_C(1000000000)
-void glk_lend_failed(struct glk_node *node, int err);
+void glk_lend_failed(struct glk_node *peer, int err);
 /* The same where it is not known who has failed: for that long. */
-void glk_lend_leave(struct glk_node *node);
-/* Whether contents that are away go to the lender now. */
-bool glk_lend_takes(const struct glk_node *node);
+void glk_lend_leave(struct glk_node *peer);
 /* Memory of a GPU has gone back to the driver. */
 void glk_lend_wet(struct glk_node *lender);
 /* Whether a GPU lends nothing more, and bytes that it has lent: once it is shut no page comes that was not
@@ -226,8 +233,6 @@ void glk_lend_wet(struct glk_node *lender);
 void glk_lend_shut(struct glk_node *lender, bool on);
 bool glk_lend_is_shut(const struct glk_node *lender);
 uint64_t glk_lend_lent(const struct glk_node *lender);
-/* It has gone back to the driver. */
-void glk_lend_end(struct glk_node *node, size_t size);
 
 /* Bytes that it may hold: its budget, or what its quota leaves to it where that is less. */
 static inline uint64_t glk_node_most(const struct glk_node *node)
@@ -244,7 +249,7 @@ static inline uint64_t glk_node_most(const struct glk_node *node)
 bool glk_node_has_room(const struct glk_node *node, uint64_t size);
 
 /*
- * Gives the memory of an OWNED page that is mapped nowhere back to the driver. 0, or the
+ * Gives the memory of an OWNED page of a node, or of its peer, that is mapped nowhere back to the driver. 0, or the
  * driver's error, -EIO where it kept a mapping: the page is then LOST and counted.
  */
 int glk_node_release(struct glk_node *node, uint32_t page);
@@ -252,7 +257,7 @@ int glk_node_release(struct glk_node *node, uint32_t page);
 /* Books a page that could not be unmapped as LOST. */
 void glk_node_lose(struct glk_node *node, uint32_t page);
 
-/* Releases free pages of a class until `bytes` are given back; the bytes that were. */
+/* Releases free pages of a class, its peer's first, until `bytes` are given back; the bytes that were. */
 uint64_t glk_node_drain(struct glk_node *node, enum glk_class class, uint64_t bytes);
 
 /* Releases all free pages. */
@@ -267,13 +272,14 @@ static inline uint64_t glk_node_own(const struct glk_node *node)
 	return held > lent ? held - lent : 0;
 }
 
-/* Bytes of all free pages. */
+/* Bytes of all free pages, its peer's too. */
 static inline uint64_t glk_node_free(const struct glk_node *node)
 {
 	uint64_t bytes = 0;
 
-	for (int c = 0; c < GLK_CLASS_COUNT; c++)
-		bytes += glk_load_relaxed(&node->free_bytes[c]);
+	for (; node; node = node->peer)
+		for (int c = 0; c < GLK_CLASS_COUNT; c++)
+			bytes += glk_load_relaxed(&node->free_bytes[c]);
 	return bytes;
 }
 

@@ -409,12 +409,12 @@ int glk_move_out(struct glk_mover *mover, uint64_t addr, uint64_t bytes,
 		err = glk_store_take(store, bytes, false, &run);
 		/* without room there it is not known who has failed, and the next content would be tried again */
 		if (err)
-			glk_lend_leave(store->host);
+			glk_lend_leave(store->host->peer);
 		else
 			err = send(mover, addr, bytes, true, use, run, &beside);
 		/* where that goes, and else it may have been this GPU */
 		if (!err)
-			glk_lend_failed(store->host, failed);
+			glk_lend_failed(store->host->peer, failed);
 	}
 	if (err)
 		return err;

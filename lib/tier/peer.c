@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Pieces of a store that lie in memory of another GPU (tier.away=peer): lent by it like pages of blocks
- * (pool/lend.c), at addresses of their own, where the GPU of the store alone may read and write. No
+ * Pieces of a store that lie in memory of another GPU (tier.away=peer): lent by it like pages of blocks, to the peer
+ * of the host (pool/lend.c), at addresses of their own, where the GPU of the store alone may read and write. No
  * processor does, so what lies there is neither hashed nor packed. One is made when a content finds no room
  * in those that there are, which takes the driver less than a millisecond, and none is made ahead.
  *
@@ -46,6 +46,7 @@ unreserve:
  * lock. 0 or the driver's error. */
 static int end(struct glk_store *store, struct glk_store_piece *p)
 {
+	struct glk_node *peer = store->host->peer;
 	uint64_t base = (uintptr_t)p->base;
 	struct glk_drv *drv = store->drv;
 	int err = base ? drv->ops->unmap(drv, base, GLK_STORE_PIECE) : 0;
@@ -58,7 +59,7 @@ static int end(struct glk_store *store, struct glk_store_piece *p)
 	err = drv->ops->release(drv, p->handle);
 	if (err)
 		return err;
-	glk_lend_end(store->host, GLK_STORE_PIECE);
+	peer->source->end(peer, GLK_STORE_PIECE);
 	*p = (struct glk_store_piece){0};
 	return 0;
 }
@@ -67,19 +68,21 @@ static int end(struct glk_store *store, struct glk_store_piece *p)
 static int make(struct glk_store *store, struct glk_store_piece *ret)
 {
 	struct glk_store_piece piece = {.lent = true};
+	struct glk_node *peer = store->host->peer;
 	uint64_t base = 0;
-	int err = glk_lend_make(store->host, GLK_STORE_PIECE, &piece.handle);
+	uint8_t able;
+	int err = peer->source->make(peer, GLK_STORE_PIECE, &piece.handle, &able);
 
 	if (err)
 		return err;
 	err = map_piece(store, piece.handle, &base);
 	if (err)
-		glk_lend_failed(store->host, err);
+		glk_lend_failed(peer, err);
 	piece.base = (char *)(uintptr_t)base;
 	piece.barred = err;
 	if (err && !end(store, &piece)) {
 		/* that was its own memory: the next one would fail too */
-		glk_lend_failed(store->host, err);
+		glk_lend_failed(peer, err);
 		return err;
 	}
 	if (piece.base && piece.barred)
@@ -122,7 +125,7 @@ bool glk_store_borrow(struct glk_store *store)
 	else
 		store->lent -= GLK_STORE_PIECE;
 	/* who was shut meanwhile has looked for what nobody uses, and has not found this one */
-	if (p && !glk_node_stows(store->host)) {
+	if (p && !glk_lend_stows(store->host->peer)) {
 		give_one(store, p);
 		return false;
 	}

@@ -323,7 +323,7 @@ int glk_store_take(struct glk_store *store, uint64_t bytes, bool lent, uint32_t 
 
 	while (left && !err) {
 		from = 0;
-		lent = lent && glk_lend_takes(store->host);
+		lent = lent && glk_lend_takes(store->host->peer);
 		if (lent)
 			err = take_of(store, true, ANY, &from, &left, &chain);
 		lent = lent && !err && left && glk_store_borrow(store);

@@ -204,8 +204,8 @@ uint64_t glk_trim_release(struct glk_arena *home, struct glk_node *node, uint64_
 	uint32_t groups, struct glk_late *late);
 /* Free ones alone. */
 uint64_t glk_trim_drain(struct glk_cache *gpu, struct glk_node *node, uint64_t bytes);
-/* What is mapped nowhere and what lies idle of a node, until it holds no more than that; and of the host, but for what
- * tier.place_reserve keeps, which has none that are lent, or with `lent` what is lent alone. 0 or the driver's error. */
+/* What is mapped nowhere and what lies idle of a node, until it holds no more than that; and of the host but for what
+ * tier.place_reserve keeps, behind what its peer has, or with `lent` of that alone. 0 or the driver's error. */
 int glk_trim_node(struct glk_cache *cache, struct glk_node *node, uint64_t keep);
 int glk_trim_host(struct glk_cache *cache, bool lent);
 

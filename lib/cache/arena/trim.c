@@ -82,7 +82,7 @@ struct release {
 	uint64_t left; /* bytes */
 	const struct glk_map
 		*of; /* pages without a mapping there stay; NULL: all may go */
-	bool lent;   /* no others go */
+	const struct glk_node *node; /* and pages of others; NULL: likewise */
 	struct glk_late *late;
 	int err; /* the first of the driver */
 };
@@ -94,7 +94,7 @@ static enum glk_idle_answer release_one(struct glk_map *map, uint32_t id, void *
 	uint64_t size = page->size;
 	int err;
 
-	if ((r->lent && !page->lent) || (r->of && !lies_in(r->of, page)))
+	if ((r->node && page->node != r->node->index) || (r->of && !lies_in(r->of, page)))
 		return GLK_IDLE_NEXT;
 	err = glk_limbo_release(&r->limbo, map, id);
 	if (!err)
@@ -177,7 +177,7 @@ uint64_t glk_trim_release(struct glk_arena *home, struct glk_node *node, uint64_
 
 static uint64_t excess(const struct glk_node *node, uint64_t keep)
 {
-	uint64_t held = glk_load_relaxed(&node->held) + glk_load_relaxed(&node->borrowed);
+	uint64_t held = glk_load_relaxed(&node->held);
 
 	return held > keep ? held - keep : 0;
 }
@@ -194,44 +194,8 @@ static int give_idle(
 int glk_trim_node(struct glk_cache *cache, struct glk_node *node, uint64_t keep)
 {
 	glk_trim_drain(cache, node, excess(node, keep));
-	return give_idle(
-		&cache->arena, node, (struct release){.left = excess(node, keep)});
-}
-
-/* Free pages of a class that are lent go to their lender, and the others back to the list. */
-static void drain_lent(struct glk_cache *cache, enum glk_class class)
-{
-	struct glk_map *map = &cache->arena.map;
-	struct glk_node *node = cache->host;
-	uint32_t kept = 0, id, next;
-
-	while ((id = glk_node_take(node, class))) {
-		if (glk_map_page(map, id)->lent) {
-			glk_lock_pause(&cache->lock);
-			glk_node_release(node, id);
-			glk_lock_resume(&cache->lock);
-		} else {
-			glk_page_link(map, id, kept);
-			kept = id;
-		}
-		glk_plan_step(cache);
-	}
-	for (; kept; kept = next) {
-		next = glk_page_next(map, kept);
-		glk_node_put(node, kept);
-		glk_plan_step(cache);
-	}
-}
-
-/* What another GPU has lent and nobody uses. */
-static int trim_lent(struct glk_cache *cache)
-{
-	if (!glk_load_relaxed(&cache->host->borrowed))
-		return 0;
-	for (int c = 0; c < GLK_CLASS_COUNT; c++)
-		drain_lent(cache, (enum glk_class)c);
-	return give_idle(&cache->arena, cache->host,
-		(struct release){.left = UINT64_MAX, .lent = true});
+	return give_idle(&cache->arena, node,
+		(struct release){.left = excess(node, keep), .node = node});
 }
 
 int glk_trim_host(struct glk_cache *cache, bool lent)
@@ -241,11 +205,10 @@ int glk_trim_host(struct glk_cache *cache, bool lent)
 
 	if (!cache->host)
 		return 0;
-	err = trim_lent(cache);
+	err = glk_trim_node(cache, cache->host->peer, 0);
 	if (lent || err)
 		return err;
-	/* what is no page, or not the host's, is none of those */
-	keep += glk_load_relaxed(&cache->host->borrowed);
+	/* what is no page is none of those */
 	if (glk_load_relaxed(&cache->moves))
 		keep += cache->mover.store.held + cache->mover.store.packs;
 	return glk_trim_node(cache, cache->host, keep);

@@ -27,7 +27,7 @@ static inline bool books_node(const struct glk_node *node)
 			continue;
 		bytes[p->class] += state == GLK_PAGE_FREE ? p->size : 0;
 		lost += state == GLK_PAGE_LOST ? p->size : 0;
-		kept += p->lent ? 0 : p->size;
+		kept += p->size;
 	}
 	for (unsigned c = 0; c < GLK_CLASS_COUNT; c++) {
 		uint32_t id =

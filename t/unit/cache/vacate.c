@@ -179,12 +179,12 @@ static void is_compressed(void)
 		sound_close(ctx, NULL);
 		return;
 	}
-	glk_lend_shut(cache->host->lender, true);
+	glk_lend_shut(cache->host->peer->lender, true);
 	host = take(16 * MIB);
 	is_int(glake_spill(ctx, host, NULL), 0, "a content of the host");
 	ok(await(16 * MIB), "is compressed");
-	glk_lend_shut(cache->host->lender, false);
-	cache->host->lender->lends = 64 * MIB;
+	glk_lend_shut(cache->host->peer->lender, false);
+	cache->host->peer->lender->lends = 64 * MIB;
 	one = take(40 * MIB);
 	both = take(40 * MIB);
 	is_int(glake_spill(ctx, one, NULL) | glake_spill(ctx, both, NULL), 0, "two more");

@@ -643,7 +643,9 @@ bool walk_is_sound(struct glk_cache *cache)
 	same = walk_all(cache, &seen);
 	same &= walk_runs_are_sound(cache, &told);
 	same &= walk_figures_agree(&told);
-	same &= books_node(cache->node) && (!cache->host || books_node(cache->host));
+	same &= books_node(cache->node);
+	for (const struct glk_node *node = cache->host; node; node = node->peer)
+		same &= books_node(node);
 #define X(figure)                                                                        \
 	if (told.figure != seen.figure) {                                                \
 		tap_note(#figure ": told %" PRIu64 ", walked %" PRIu64, told.figure,     \

@@ -86,7 +86,8 @@ static void test_limits(void)
 
 	is_int(glk_pool_init(&pool, &fake.drv, &conf, 64, 64, ids), 0,
 		"as many nodes as there may be");
-	is_int(glk_pool_host(&pool, 63)->index, GLK_NODES_MAX - 1, "the last of them");
+	is_int(glk_pool_host(&pool, 63)->peer->index, GLK_NODES_MAX - 1,
+		"the last of them");
 	glk_pool_fini(&pool);
 	is_int(glk_pool_init(&pool, &fake.drv, &conf, 65, 0, ids), -EINVAL, "one more");
 	is_int(fake_class(), GLAKE_ERROR_INVAL, "class of the record");

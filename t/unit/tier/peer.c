@@ -23,8 +23,8 @@ static struct glk_store store;
 static void begin(uint64_t room)
 {
 	lender->lends = room;
-	host->lender = lender;
-	glk_store_relaxed(&host->stows, true);
+	host->peer->lender = lender;
+	glk_store_relaxed(&host->peer->stows, true);
 	if (glk_store_init(&store, drv, &lock, 0, 0, host))
 		tap_bail("no store");
 	glk_lock(&lock);
@@ -36,7 +36,8 @@ static void end(int want)
 	glk_unlock(&lock);
 	is_int(glk_store_fini(&store), want, "the end of it");
 	is_int((int64_t)(glk_lend_lent(lender) + glk_load_relaxed(&lender->held) +
-		       glk_load_relaxed(&host->borrowed) + glk_load_relaxed(&host->held)),
+		       glk_load_relaxed(&host->peer->held) +
+		       glk_load_relaxed(&host->held)),
 		0, "nothing is held");
 }
 
@@ -102,7 +103,7 @@ static void none_come(void)
 	is_int(mib(store.lent), 64, "nor is anything counted");
 	glk_lend_shut(lender, false);
 	glk_store_put(&store, two, 0);
-	glk_store_relaxed(&host->stows, false);
+	glk_store_relaxed(&host->peer->stows, false);
 	is_int(glk_store_take(&store, 10 * MIB, true, &two), 0, "where the key says so");
 	is_int(mib(glk_store_at(&store, two)->afar), 0, "it does too");
 	glk_store_put(&store, one, 0);
@@ -213,20 +214,21 @@ static void let_alone(int64_t until)
 {
 	if (glk_load_relaxed(&lender->dry))
 		glk_store_relaxed(&lender->dry, until);
-	if (glk_load_relaxed(&host->apart))
-		glk_store_relaxed(&host->apart, until);
+	if (glk_load_relaxed(&host->peer->apart))
+		glk_store_relaxed(&host->peer->apart, until);
 }
 
 /* Whether another GPU has something lent meanwhile. */
 static bool others_have(void)
 {
 	uint64_t handle;
+	uint8_t able;
 
 	other->lender = lender;
-	if (glk_lend_make(other, 2 * MIB, &handle))
+	if (other->source->make(other, 2 * MIB, &handle, &able))
 		return false;
 	drv->ops->release(drv, handle);
-	glk_lend_end(other, 2 * MIB);
+	other->source->end(other, 2 * MIB);
 	return true;
 }
 
@@ -402,7 +404,7 @@ int main(void)
 	glk_lock_init(&lock, GLK_RANK_DEVICE);
 	lender = glk_pool_gpu(&pool, 1);
 	host = glk_pool_host(&pool, 0);
-	other = glk_pool_host(&pool, 1);
+	other = glk_pool_host(&pool, 1)->peer;
 	tap_plan_later();
 	come_first();
 	none_come();

@@ -359,6 +359,7 @@ static void many_gpus(void)
 	if (glk_pool_init(&rig.pool, rig.drv, &rig.conf, GPUS, 1, &host))
 		tap_bail("no pool");
 	rig.cache.node = glk_pool_gpu(&rig.pool, 0);
+	rig.cache.host = glk_pool_host(&rig.pool, 0);
 	for (int i = 0; i < GPUS; i++) {
 		if (glk_cache_init(&cache[i], rig.drv, &rig.pool, &rig.conf, i))
 			tap_bail("no GPU");
