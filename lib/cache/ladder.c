@@ -158,7 +158,7 @@ static bool await_all(struct glk_climb *c)
 
 static bool may_share(const struct glk_climb *c)
 {
-	return c->node->leave && !c->shared && glk_node_has_room(c->node, c->lack);
+	return c->node->source->ask && !c->shared && glk_node_has_room(c->node, c->lack);
 }
 
 /* The pages that the request has got already stay with it, what it has released does not. */
@@ -169,7 +169,7 @@ static bool share(struct glk_climb *c)
 
 	c->shared = true;
 	glk_lock_pause(&gpu->lock);
-	err = c->node->leave->ask(c->node->leave, c->node, c->lack, true);
+	err = c->node->source->ask(c->node, c->lack, true);
 	glk_lock_resume(&gpu->lock);
 	if (!err)
 		c->given = c->want;

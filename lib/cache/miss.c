@@ -291,8 +291,8 @@ static GLK_COLD int serve_long(struct glk_cache *cache, const struct glk_asked *
 	if (err || request.wake)
 		tell(cache, &request, asked, err);
 	/* the program may be asked then, and the GPU waited for */
-	if (cache->node->leave && cache->node->leave->hear && !asked->capture)
-		cache->node->leave->hear(cache->node->leave);
+	if (cache->node->source->hear && !asked->capture)
+		cache->node->source->hear(cache->node);
 	return err;
 }
 

@@ -300,7 +300,7 @@ int glk_refusal_memory(struct glk_arena *home, const struct glk_node *node, uint
 			gpu->device, pages->max);
 	if (node != gpu->node)
 		return refuse_host(node, size);
-	if (node->leave && glk_node_has_room(node, size))
+	if (node->source->ask && glk_node_has_room(node, size))
 		return refuse_leave(node, size);
 	if (node->quota && node->quota->room(node->quota) < budget &&
 		!glk_node_has_room(node, size))

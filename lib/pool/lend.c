@@ -14,26 +14,6 @@
 
 #include <errno.h>
 
-static int claim(struct glk_node *lender, size_t size)
-{
-	uint64_t lent = glk_load_relaxed(&lender->lent);
-
-	do {
-		if (lent > lender->lends || size > lender->lends - lent)
-			return -ENOMEM;
-	} while (!glk_cas_seq_cst(&lender->lent, &lent, lent + size));
-	if (!glk_node_claim(lender, size))
-		return 0;
-	glk_sub_relaxed(&lender->lent, size);
-	return -ENOMEM;
-}
-
-static void unclaim(struct glk_node *lender, size_t size)
-{
-	glk_sub_relaxed(&lender->lent, size);
-	glk_node_unclaim(lender, size);
-}
-
 /* Whether it was the last word: nothing is asked of the lender any more. */
 static bool is_over(struct glk_node *peer, int err)
 {
@@ -89,36 +69,53 @@ void glk_lend_wet(struct glk_node *lender)
 		glk_store_relaxed(&lender->dry, 0);
 }
 
-static int make(
-	struct glk_node *peer, size_t size, uint64_t *ret_handle, uint8_t *ret_able)
+static void unclaim(struct glk_node *peer, uint64_t size, bool calls)
 {
-	struct glk_drv *drv = peer->pool->drv;
+	glk_sub_relaxed(&peer->held, size);
+	glk_sub_relaxed(&peer->lender->lent, size);
+	glk_node_unclaim(peer->lender, size);
+}
+
+static int claim(struct glk_node *peer, uint64_t size, bool calls)
+{
 	struct glk_node *lender = peer->lender;
-	int err;
+	uint64_t lent = glk_load_relaxed(&lender->lent);
 
 	if (glk_load_relaxed(&lender->shut) || is_apart(peer) ||
 		glk_clock_ns() < glk_load_relaxed(&lender->dry))
 		return -ENOMEM;
-	err = claim(lender, size);
-	if (err)
-		return err;
-	if (glk_load_seq_cst(&lender->shut)) {
-		unclaim(lender, size);
+	do {
+		if (lent > lender->lends || size > lender->lends - lent)
+			return -ENOMEM;
+	} while (!glk_cas_seq_cst(&lender->lent, &lent, lent + size));
+	if (glk_node_claim(lender, size)) {
+		glk_sub_relaxed(&lender->lent, size);
 		return -ENOMEM;
 	}
-	err = drv->ops->create(drv, lender->place, size, 0, ret_handle);
-	if (err) {
-		unclaim(lender, size);
-		if (!is_over(peer, err))
-			glk_store_relaxed(&lender->dry, glk_clock_ns() + GLK_LEND_DRY_NS);
-		return err;
-	}
-	*ret_able = 0;
 	glk_add_relaxed(&peer->held, size);
-	glk_node_note_peak(peer);
-	glk_node_note_peak(lender);
-	return 0;
+	if (!glk_load_seq_cst(&lender->shut))
+		return 0;
+	unclaim(peer, size, calls);
+	return -ENOMEM;
 }
+
+static int make(
+	struct glk_node *peer, size_t size, uint64_t *ret_handle, uint8_t *ret_able)
+{
+	struct glk_node *lender = peer->lender;
+	struct glk_drv *drv = peer->pool->drv;
+	int err = drv->ops->create(drv, lender->place, size, 0, ret_handle);
+
+	*ret_able = 0;
+	if (!err)
+		glk_node_note_peak(lender);
+	else if (!is_over(peer, err))
+		glk_store_relaxed(&lender->dry, glk_clock_ns() + GLK_LEND_DRY_NS);
+	return err;
+}
+
+const struct glk_source glk_source_lender = {
+	.claim = claim, .unclaim = unclaim, .make = make};
 
 /* Whoever claims looks whether it is shut afterwards, and who shuts reads the claims afterwards: one of
  * them at least meets the other. */
@@ -136,12 +133,3 @@ uint64_t glk_lend_lent(const struct glk_node *lender)
 {
 	return glk_load_seq_cst(&lender->lent);
 }
-
-static void end(struct glk_node *peer, size_t size)
-{
-	glk_sub_relaxed(&peer->held, size);
-	unclaim(peer->lender, size);
-	glk_lend_wet(peer->lender);
-}
-
-const struct glk_source glk_source_lender = {.make = make, .end = end};

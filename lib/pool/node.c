@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Where pages come from and go to. The source that is the driver claims the bytes of a page from the budget with one
- * CAS before it asks and gives them back when the driver says no, so that threads growing at
- * once never pass the budget together. What a broker gives leave for is taken from in the same place: a byte of it is
- * the broker's, or left, or part of what is held. A quota that processes share counts the bytes before both.
+ * Where pages come from and go to, and the source that is the driver: bytes are claimed from the budget with one CAS.
+ * A quota that processes share counts them before.
  *
  * Free pages lie on Treiber stacks with tagged indices (base/idstack.h): last in, first out,
  * which is what keeps an address translation warm.
  */
-#include "base/clock.h"
 #include "base/error.h"
 #include "pool/pool.h"
 
@@ -64,25 +61,12 @@ bool glk_node_has_room(const struct glk_node *node, uint64_t size)
 	return held <= budget && size <= budget - held;
 }
 
-static bool take_left(struct glk_node *node, uint64_t size)
-{
-	uint64_t left = glk_load_relaxed(&node->left);
-
-	do {
-		if (size > left)
-			return false;
-	} while (!glk_cas_weak_relaxed(&node->left, &left, left - size));
-	return true;
-}
-
-/* `asks`: for leave, where there is too little; with no lock that a hit wants. */
-static int take(struct glk_node *node, uint64_t size, bool asks)
+static int claim(struct glk_node *node, uint64_t size, bool calls)
 {
 	uint64_t held = glk_load_relaxed(&node->held);
 	uint64_t budget = glk_load_relaxed(&node->budget);
-	int err = 0;
 
-	if (node->quota && node->quota->take(node->quota, size, asks))
+	if (node->quota && node->quota->take(node->quota, size, calls))
 		return -ENOMEM;
 	do {
 		if (held > budget || size > budget - held) {
@@ -91,32 +75,18 @@ static int take(struct glk_node *node, uint64_t size, bool asks)
 			return -ENOMEM;
 		}
 	} while (!glk_cas_weak_relaxed(&node->held, &held, held + size));
-	while (node->leave && !err && !take_left(node, size))
-		err = asks ? node->leave->ask(node->leave, node, size, false) : -ENOMEM;
-	if (err) {
-		glk_sub_relaxed(&node->held, size);
-		if (node->quota)
-			node->quota->put(node->quota, size);
-	}
-	return err;
+	return 0;
 }
 
-static void put(struct glk_node *node, uint64_t size)
+static void unclaim(struct glk_node *node, uint64_t size, bool calls)
 {
 	glk_sub_relaxed(&node->held, size);
 	if (node->quota)
 		node->quota->put(node->quota, size);
-	if (node->leave)
-		glk_add_relaxed(&node->left, size);
 }
 
-/* The same outside of all locks. */
-static void put_back(struct glk_node *node, uint64_t size)
-{
-	put(node, size);
-	if (node->leave && glk_load_relaxed(&node->left) > node->leave->most_left)
-		node->leave->give(node->leave, node);
-}
+const struct glk_source glk_source_driver = {
+	.claim = claim, .unclaim = unclaim, .make = glk_node_make};
 
 void glk_node_note_peak(struct glk_node *node)
 {
@@ -129,45 +99,34 @@ void glk_node_note_peak(struct glk_node *node)
 
 int glk_node_claim(struct glk_node *node, uint64_t size)
 {
-	return take(node, size, false);
+	return node->source->claim(node, size, false);
 }
 
 void glk_node_unclaim(struct glk_node *node, uint64_t size)
 {
-	put(node, size);
+	node->source->unclaim(node, size, false);
 }
 
-/* The driver is still at work on the memory of a process that has ended. */
-#define LATE_STEP_NS 1000000
-
-static int make(
+int glk_source_make(
 	struct glk_node *node, size_t size, uint64_t *ret_handle, uint8_t *ret_able)
 {
-	const struct timespec step = {.tv_nsec = LATE_STEP_NS};
-	int err = take(node, size, true);
+	int err = node->source->claim(node, size, true);
 
 	if (err)
 		return err;
-	err = glk_node_make(node, size, ret_handle, ret_able);
-	while (err == -ENOMEM && node->leave &&
-		glk_clock_ns() < glk_load_relaxed(&node->late)) {
-		nanosleep(&step, NULL);
-		err = glk_node_make(node, size, ret_handle, ret_able);
-	}
+	err = node->source->make(node, size, ret_handle, ret_able);
 	if (err)
-		put_back(node, size);
+		node->source->unclaim(node, size, true);
 	else
 		glk_node_note_peak(node);
 	return err;
 }
 
-static void end(struct glk_node *node, size_t size)
+void glk_source_end(struct glk_node *node, size_t size)
 {
-	put_back(node, size);
-	glk_lend_wet(node);
+	node->source->unclaim(node, size, true);
+	glk_lend_wet(node->lender ? node->lender : node);
 }
-
-const struct glk_source glk_source_driver = {.make = make, .end = end};
 
 /* A descriptor has a page, which is OWNED then. */
 static void enter(
@@ -223,7 +182,7 @@ static int grow(struct glk_node *node, size_t size, uint32_t *ret_page)
 
 	if (!page)
 		return -ENOMEM;
-	err = node->source->make(node, size, &handle, &able);
+	err = glk_source_make(node, size, &handle, &able);
 	if (err) {
 		glk_slab_put(&node->pool->pages, page);
 		return err;
@@ -271,8 +230,8 @@ int glk_node_release(struct glk_node *node, uint32_t page)
 		return glk_error(-EIO, GLAKE_ERROR_CORRUPT, "page %u to release is %s",
 			page, glk_page_state_name(glk_page_state(p)));
 	/* before its bytes are given for others: some may have it */
-	if (p->common && node->leave)
-		leased = node->leave->forget(node->leave, node, p);
+	if (p->common && node->source->forget)
+		leased = node->source->forget(node, p);
 	if (!foreign) {
 		/* both pair with: glake_check */
 		glk_sub_acq_rel(&node->made, size);
@@ -288,7 +247,7 @@ int glk_node_release(struct glk_node *node, uint32_t page)
 	glk_page_move(p, GLK_PAGE_LIMBO, GLK_PAGE_EMPTY);
 	glk_slab_put(&node->pool->pages, page);
 	if (!foreign) {
-		node->source->end(node, size);
+		glk_source_end(node, size);
 	} else {
 		glk_sub_relaxed(&node->foreign, size);
 		if (leased)

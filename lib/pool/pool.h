@@ -20,41 +20,29 @@
 struct glk_conf;
 struct glk_node;
 
-/* Who makes the pages of a node, and takes them back. */
+/*
+ * Who makes the pages of a node, and takes them back: the driver, within the node's budget (node.c); the driver by leave
+ * of a broker, who shares a GPU among processes (share/lease.c); another GPU, which lends them (lend.c). The bytes of a
+ * page are claimed before it is made, so that threads that claim at once never pass together what there is.
+ */
 struct glk_source {
-	/* Memory for a page, counted before it is made; with no lock that a hit wants. 0, or as glk_node_grow(), with
-	 * nothing counted. */
+	/* 0, or -ENOMEM with nothing claimed. `calls`: others may be asked for it, with no lock that a hit wants. */
+	int (*claim)(struct glk_node *node, uint64_t size, bool calls);
+	/* Nothing was made of them, or that has gone back to the driver. `calls`: others may be told, likewise. */
+	void (*unclaim)(struct glk_node *node, uint64_t size, bool calls);
+	/* Memory for a page, as glk_node_make(). */
 	int (*make)(struct glk_node *node, size_t size, uint64_t *ret_handle,
 		uint8_t *ret_able);
-	/* It has gone back to the driver; likewise. */
-	void (*end)(struct glk_node *node, size_t size);
-};
-/* node.c: the driver makes them where the node lies, within its budget, by leave of a broker where there is one. */
-extern const struct glk_source glk_source_driver;
-/* lend.c: another GPU lends them, against what it may lend and its budget. A driver that refuses is not asked again, and
- * one that has failed, or has none, is left alone for a while. */
-extern const struct glk_source glk_source_lender;
-
-/*
- * Leave of a broker, who shares a GPU among processes: the driver makes a page when a node has leave for its bytes beside
- * its own budget, and the node has it again when the page has gone back. Leave is not memory: the driver may refuse all
- * the same.
- */
-struct glk_leave {
-	/* More of it for a node, `bytes` at least. If `waits`, what is left goes back first, and others are asked for all
-	 * of it. Under no lock. 0, or -ENOMEM with a record. */
-	int (*ask)(struct glk_leave *leave, struct glk_node *node, uint64_t bytes,
-		bool waits);
-	/* There is more than is wanted: some goes back. */
-	void (*give)(struct glk_leave *leave, struct glk_node *node);
+	/* NULL, or others have a part in the memory, and are asked for so many bytes more. If `waits`, for all of them, and
+	 * what they have given and is not used goes back first. Under no lock. 0, or -ENOMEM with a record. */
+	int (*ask)(struct glk_node *node, uint64_t bytes, bool waits);
 	/* NULL, or what is wanted for others is asked for and given; with no lock and in no plan. */
-	void (*hear)(struct glk_leave *leave);
-	/* A page that it knows is about to go to the driver, with no lock that a hit wants. Whether its bytes, which another process has
-	 * made, are part of what there was leave for. */
-	bool (*forget)(struct glk_leave *leave, struct glk_node *node,
-		const struct glk_page *page);
-	uint64_t most_left; /* that a node keeps of what it does not use */
+	void (*hear)(struct glk_node *node);
+	/* A page that they know is about to go to the driver, with no lock that a hit wants. Whether its bytes, which
+	 * another process has made, are part of what was claimed. */
+	bool (*forget)(struct glk_node *node, const struct glk_page *page);
 };
+extern const struct glk_source glk_source_driver, glk_source_lender;
 
 /*
  * A quota of a GPU, which processes share: what any of them takes is counted before it is there, under no lock. Beside
@@ -88,11 +76,11 @@ struct glk_node {
 	glk_atomic(uint64_t) lost;   /* bytes the driver refused to take back */
 	/* Bytes of pages that the driver has made and was not asked to take back; and times that it was. */
 	glk_atomic(uint64_t) made, going;
-	struct glk_leave *leave;   /* of a GPU; NULL: it needs none */
-	struct glk_quota *quota;   /* of a GPU; NULL: there is none */
-	glk_atomic(uint64_t) left; /* bytes of leave that are not used */
-	glk_atomic(int64_t)
-		late; /* ns, until when the driver may have it all the same, since others have ended */
+	struct glk_quota *quota; /* of a GPU; NULL: there is none */
+	/* Bytes of leave of a broker that are not used; and until when the driver may have as much all the same, ns,
+	 * since others have ended. */
+	glk_atomic(uint64_t) left;
+	glk_atomic(int64_t) late;
 	uint32_t caps;		   /* GLAKE_CAP_... of a GPU */
 	size_t granularity;	   /* of its pages, bytes */
 	glk_atomic(uint32_t) able; /* GLK_PAGE_... that new pages are made with */
@@ -200,11 +188,16 @@ static inline enum glk_class glk_node_class(const struct glk_node *node, size_t 
 							: GLK_CLASS_OTHER;
 }
 
-/* Memory of the host that is no page, but counts against the same budget. 0, or -ENOMEM without a
+/* Memory that is no page, but counts against the same budget; nobody is asked for it. 0, or -ENOMEM without a
  * record. What was made of it is noted then. */
 int glk_node_claim(struct glk_node *node, uint64_t size);
 void glk_node_note_peak(struct glk_node *node);
 void glk_node_unclaim(struct glk_node *node, uint64_t size);
+/* Memory of the source of a node, for a page or for what is none; and it has gone back to the driver. 0, or as
+ * glk_node_grow(). */
+int glk_source_make(
+	struct glk_node *node, size_t size, uint64_t *ret_handle, uint8_t *ret_able);
+void glk_source_end(struct glk_node *node, size_t size);
 
 /* Who lends pages to the peer of a node; NULL: nobody. */
 static inline struct glk_node *glk_node_lender(const struct glk_node *node)

@@ -47,10 +47,9 @@ uint64_t glk_commons_turn(struct glk_lessee *l, int device)
 	return turn;
 }
 
-bool glk_commons_forget(
-	struct glk_leave *of, struct glk_node *node, const struct glk_page *page)
+bool glk_commons_forget(struct glk_node *node, const struct glk_page *page)
 {
-	struct glk_lessee *l = (struct glk_lessee *)of;
+	struct glk_lessee *l = glk_lessee_of(node);
 	bool now;
 
 	glk_lock(&l->lock);

@@ -394,8 +394,8 @@ static int grow(struct glk_node *node, uint64_t size, uint32_t *ret_page)
 {
 	int err = glk_node_grow(node, size, ret_page);
 
-	if (err == -ENOMEM && node->leave && glk_node_has_room(node, size) &&
-		!node->leave->ask(node->leave, node, size, true))
+	if (err == -ENOMEM && node->source->ask && glk_node_has_room(node, size) &&
+		!node->source->ask(node, size, true))
 		err = glk_node_grow(node, size, ret_page);
 	if (err == -ENOMEM && !glk_node_has_room(node, size))
 		glk_error(err, GLAKE_ERROR_NOMEM_DEVICE,

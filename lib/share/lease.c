@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The client of a broker: where a node that has no leave left asks for more (struct glk_leave), and where memory goes
+ * The client of a broker: where a node that has no leave left asks for more (struct glk_source), and where memory goes
  * back that others want. All of it lies behind the driver's own calls for pages; a hit comes nowhere near.
  *
  * One connection a context. A question that is answered at once is asked under the lock; one that waits in line has a
@@ -47,11 +47,6 @@
 #define LATE_MOST INT64_C(10000000000)
 /* Times that one question is asked, of brokers that end meanwhile. */
 #define TRIES 8
-
-static struct glk_lessee *lessee_of(struct glk_leave *leave)
-{
-	return (struct glk_lessee *)leave;
-}
 
 static unsigned count_of(const struct glk_lessee *l)
 {
@@ -299,13 +294,14 @@ static void add(struct glk_lessee *l, struct glk_node *node, uint64_t bytes, int
 	glk_add_relaxed(&node->left, bytes);
 }
 
-/* Takes `want` of what is left, at most, from a node. */
-static uint64_t take_left(struct glk_node *node, uint64_t want)
+/* Takes of what is left from a node as much as there is, up to `most`; nothing where that is less than `least`. */
+static uint64_t take_left(struct glk_node *node, uint64_t least, uint64_t most)
 {
 	uint64_t left = glk_load_relaxed(&node->left), taken;
 
 	do {
-		taken = left < want ? left : want;
+		taken = left < most ? left : most;
+		taken = taken < least ? 0 : taken;
 	} while (taken && !glk_cas_weak_relaxed(&node->left, &left, left - taken));
 	return taken;
 }
@@ -315,23 +311,11 @@ static void give(struct glk_lessee *l, struct glk_node *node, uint64_t bytes)
 {
 	struct glk_broker_bytes given = {.gpu = node->index};
 
-	given.bytes = take_left(node, bytes);
+	given.bytes = take_left(node, 0, bytes);
 	l->gpu[node->index].leased -= given.bytes;
 	l->gpu[node->index].given += given.bytes;
 	if (given.bytes && l->here)
 		glk_lessee_say(l, GLK_BROKER_GIVE, &given, sizeof(given), NULL, 0);
-}
-
-static void give_rest(struct glk_leave *leave, struct glk_node *node)
-{
-	struct glk_lessee *l = lessee_of(leave);
-	uint64_t left, keep = leave->most_left / 2;
-
-	glk_lock(&l->lock);
-	left = glk_load_relaxed(&node->left);
-	if (left > leave->most_left)
-		give(l, node, left - keep);
-	glk_unlock(&l->lock);
 }
 
 /* An answer to a question for leave of `least` bytes. `turn`: of the connection that it was asked over. */
@@ -435,9 +419,9 @@ static int ask_in_line(struct glk_lessee *l, struct glk_node *node, uint64_t byt
 	return err == -ENOMEM ? err : err ? -EPIPE : 0;
 }
 
-static int ask(struct glk_leave *leave, struct glk_node *node, uint64_t bytes, bool waits)
+static int ask(struct glk_node *node, uint64_t bytes, bool waits)
 {
-	struct glk_lessee *l = lessee_of(leave);
+	struct glk_lessee *l = glk_lessee_of(node);
 	int64_t since = glk_clock_ns();
 	int err = -EPIPE, found;
 
@@ -471,6 +455,54 @@ void glk_lessee_make_room(struct glk_lessee *l, int device, uint64_t bytes)
 
 	if (left < bytes)
 		l->trim(l->of, device, bytes - left, 0);
+}
+
+/* ---- The source ---- */
+
+static int claim(struct glk_node *node, uint64_t size, bool calls)
+{
+	int err = glk_source_driver.claim(node, size, calls);
+
+	if (err)
+		return err;
+	while (!err && !take_left(node, size, size))
+		err = calls ? ask(node, size, false) : -ENOMEM;
+	if (err)
+		glk_source_driver.unclaim(node, size, calls);
+	return err;
+}
+
+/* A node keeps two portions of what it does not use, and of more than that one. */
+static void unclaim(struct glk_node *node, uint64_t size, bool calls)
+{
+	struct glk_lessee *l = glk_lessee_of(node);
+	uint64_t left, portion = l->conf->share_chunk;
+
+	glk_source_driver.unclaim(node, size, calls);
+	glk_add_relaxed(&node->left, size);
+	if (!calls || glk_load_relaxed(&node->left) <= 2 * portion)
+		return;
+	glk_lock(&l->lock);
+	left = glk_load_relaxed(&node->left);
+	if (left > 2 * portion)
+		give(l, node, left - portion);
+	glk_unlock(&l->lock);
+}
+
+/* The driver is still at work on the memory of a process that has ended. */
+#define LATE_STEP_NS 1000000
+
+static int make(
+	struct glk_node *node, size_t size, uint64_t *ret_handle, uint8_t *ret_able)
+{
+	const struct timespec step = {.tv_nsec = LATE_STEP_NS};
+	int err = glk_node_make(node, size, ret_handle, ret_able);
+
+	while (err == -ENOMEM && glk_clock_ns() < glk_load_relaxed(&node->late)) {
+		nanosleep(&step, NULL);
+		err = glk_node_make(node, size, ret_handle, ret_able);
+	}
+	return err;
 }
 
 /* ---- What the broker asks for ---- */
@@ -538,9 +570,9 @@ static void hear(struct glk_lessee *l, bool may_trim)
 }
 
 /* Without a helper. */
-static void hear_now(struct glk_leave *leave)
+static void hear_now(struct glk_node *node)
 {
-	hear(lessee_of(leave), true);
+	hear(glk_lessee_of(node), true);
 }
 
 /* Again, where the program has closed it. */
@@ -616,10 +648,11 @@ int glk_lessee_new(struct glk_pool *pool, const struct glk_conf *conf,
 	l = glk_region_new(sizeof(*l));
 	if (!l)
 		return -ENOMEM;
-	l->leave = (struct glk_leave){.ask = ask,
-		.give = give_rest,
-		.forget = glk_commons_forget,
-		.most_left = 2 * conf->share_chunk};
+	l->source = (struct glk_source){.claim = claim,
+		.unclaim = unclaim,
+		.make = make,
+		.ask = ask,
+		.forget = glk_commons_forget};
 	l->pool = pool;
 	l->conf = conf;
 	l->trim = trim;
@@ -630,7 +663,7 @@ int glk_lessee_new(struct glk_pool *pool, const struct glk_conf *conf,
 		l->self = (uint64_t)glk_clock_ns() ^ (uint64_t)getpid() << 40;
 	glk_lock_init(&l->lock, GLK_RANK_NODE);
 	for (unsigned i = 0; i < count_of(l); i++)
-		pool->nodes[i].leave = &l->leave;
+		pool->nodes[i].source = &l->source;
 	glk_lock(&l->lock);
 	l->away = glk_clock_ns();
 	reach(l);
@@ -641,7 +674,7 @@ int glk_lessee_new(struct glk_pool *pool, const struct glk_conf *conf,
 		if (err)
 			glk_warn("no thread to hear the broker: error %d", err);
 	}
-	l->leave.hear = l->runs ? NULL : hear_now;
+	l->source.hear = l->runs ? NULL : hear_now;
 	*ret_lessee = l;
 	return 0;
 }

@@ -26,7 +26,7 @@ struct glk_name {
 };
 
 struct glk_lessee {
-	struct glk_leave leave; /* the first */
+	struct glk_source source; /* the first */
 	struct glk_pool *pool;
 	const struct glk_conf *conf;
 	glk_lessee_trim_fn trim;
@@ -71,9 +71,14 @@ int glk_lessee_find(struct glk_lessee *l);
 /* The same without a wait: whether it is here. */
 bool glk_lessee_try(struct glk_lessee *l);
 
-/* commons.c, for struct glk_leave. */
-bool glk_commons_forget(
-	struct glk_leave *leave, struct glk_node *node, const struct glk_page *page);
+/* Whose source is the broker's. */
+static inline struct glk_lessee *glk_lessee_of(const struct glk_node *node)
+{
+	return (struct glk_lessee *)node->source;
+}
+
+/* commons.c, for struct glk_source. */
+bool glk_commons_forget(struct glk_node *node, const struct glk_page *page);
 
 /* names.c, over a new connection: what was claimed and what is published is told again. */
 void glk_names_again(struct glk_lessee *l);

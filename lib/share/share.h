@@ -95,7 +95,7 @@ int glk_mirror_trim(struct glk_imports *imports, struct glake_mirror *mirror,
 int glk_mirror_end(struct glk_imports *imports, struct glake_mirror *mirror);
 
 /*
- * lease.c: leave of a broker for what the GPUs of a context hold (struct glk_leave). Made before any page is; what a
+ * lease.c: leave of a broker for what the GPUs of a context hold (struct glk_source). Made before any page is; what a
  * thread of it, and calls without one, give back on the broker's word, beyond leave that is not used, is for `trim` to
  * find: so many bytes of a GPU go to the driver if they lie idle, or until a time of the clock, which may be 0, can be
  * made to. The thread ends with the second call, and leave with

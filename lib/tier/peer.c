@@ -46,7 +46,6 @@ unreserve:
  * lock. 0 or the driver's error. */
 static int end(struct glk_store *store, struct glk_store_piece *p)
 {
-	struct glk_node *peer = store->host->peer;
 	uint64_t base = (uintptr_t)p->base;
 	struct glk_drv *drv = store->drv;
 	int err = base ? drv->ops->unmap(drv, base, GLK_STORE_PIECE) : 0;
@@ -59,7 +58,7 @@ static int end(struct glk_store *store, struct glk_store_piece *p)
 	err = drv->ops->release(drv, p->handle);
 	if (err)
 		return err;
-	peer->source->end(peer, GLK_STORE_PIECE);
+	glk_source_end(store->host->peer, GLK_STORE_PIECE);
 	*p = (struct glk_store_piece){0};
 	return 0;
 }
@@ -71,7 +70,7 @@ static int make(struct glk_store *store, struct glk_store_piece *ret)
 	struct glk_node *peer = store->host->peer;
 	uint64_t base = 0;
 	uint8_t able;
-	int err = peer->source->make(peer, GLK_STORE_PIECE, &piece.handle, &able);
+	int err = glk_source_make(peer, GLK_STORE_PIECE, &piece.handle, &able);
 
 	if (err)
 		return err;

@@ -32,7 +32,7 @@ static void *borrow(void *arg)
 		while (glk_load_acquire(&round_no) !=
 			i) /* pairs with: the release in main */
 			pause_if(slow);
-		had = !peer->source->make(peer, PAGE, &handle, &able);
+		had = !glk_source_make(peer, PAGE, &handle, &able);
 		glk_store_release(&done, i); /* pairs with: the acquire in main */
 	}
 	return NULL;
@@ -92,22 +92,22 @@ int main(void)
 	peer->lender = lender;
 	lender->lends = PAGE;
 	glk_store_relaxed(&lender->dry, INT64_MAX);
-	is_int(peer->source->make(peer, PAGE, &handle, &able), -ENOMEM,
+	is_int(glk_source_make(peer, PAGE, &handle, &able), -ENOMEM,
 		"who has none lends none");
 	glk_lend_wet(lender);
 	glk_store_relaxed(&peer->apart, INT64_MAX);
 	glk_store_relaxed(&peer->apart_since, glk_load_relaxed(&lender->wet));
-	is_int(peer->source->make(peer, PAGE, &handle, &able), -ENOMEM,
+	is_int(glk_source_make(peer, PAGE, &handle, &able), -ENOMEM,
 		"nor to whom it failed");
 	glk_lend_wet(lender);
-	is_int(peer->source->make(peer, PAGE, &handle, &able), 0, "a page is lent");
+	is_int(glk_source_make(peer, PAGE, &handle, &able), 0, "a page is lent");
 	is_int((int64_t)glk_lend_lent(lender), PAGE, "and counted");
-	is_int(peer->source->make(peer, PAGE, &handle, &able), -ENOMEM, "that is all");
+	is_int(glk_source_make(peer, PAGE, &handle, &able), -ENOMEM, "that is all");
 	fake.drv.ops->release(&fake.drv, handle);
-	peer->source->end(peer, PAGE);
+	glk_source_end(peer, PAGE);
 	comes_first();
 	glk_lend_shut(lender, true);
-	is_int(peer->source->make(peer, PAGE, &handle, &able), -ENOMEM,
+	is_int(glk_source_make(peer, PAGE, &handle, &able), -ENOMEM,
 		"who is shut lends nothing");
 	is_int((int64_t)glk_lend_lent(lender), 0, "nor counts what was refused");
 	pthread_create(&thread, NULL, borrow, NULL);
@@ -128,7 +128,7 @@ int main(void)
 		if (!had)
 			continue;
 		fake.drv.ops->release(&fake.drv, handle);
-		peer->source->end(peer, PAGE);
+		glk_source_end(peer, PAGE);
 	}
 	pthread_join(thread, NULL);
 	is_int(uncounted, 0, "no page comes from who was shut without being counted");

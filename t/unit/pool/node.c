@@ -287,75 +287,51 @@ static void test_kept(void)
 	stop("a kept mapping: no rule broken");
 }
 
-/* Leave of a broker that has so much, and gives a portion of 8 MiB at a time. */
-static struct lender {
-	struct glk_leave leave;
-	uint64_t has;
-	int asked, gave;
-} lender;
+/* A source that counts what it is asked for. */
+static uint64_t claimed;
+static int refusal;
 
-static int give_leave(
-	struct glk_leave *leave, struct glk_node *of, uint64_t bytes, bool waits)
+static int claim(struct glk_node *of, uint64_t size, bool calls)
 {
-	uint64_t portion = bytes > MIB(8) ? bytes : MIB(8);
-
-	lender.asked++;
-	if (waits || bytes > lender.has)
+	if (!calls)
 		return -ENOMEM;
-	portion = portion < lender.has ? portion : lender.has;
-	lender.has -= portion;
-	glk_add_relaxed(&of->left, portion);
+	claimed += size;
 	return 0;
 }
 
-static void take_leave(struct glk_leave *leave, struct glk_node *of)
+static void unclaim(struct glk_node *of, uint64_t size, bool calls)
 {
-	lender.gave++;
-	lender.has += glk_load_relaxed(&of->left);
-	glk_store_relaxed(&of->left, 0);
+	claimed -= size;
 }
 
-static uint64_t left(void)
+static int make(struct glk_node *of, size_t size, uint64_t *ret_handle, uint8_t *ret_able)
 {
-	return glk_load_relaxed(&node->left);
+	return refusal ? refusal : glk_node_make(of, size, ret_handle, ret_able);
 }
 
-static void test_leave(void)
+static void test_source(void)
 {
-	uint32_t page[3];
+	static const struct glk_source source = {
+		.claim = claim, .unclaim = unclaim, .make = make};
+	uint32_t page[2], none;
 
 	start(MIB(40), 100);
-	lender = (struct lender){
-		.leave = {.ask = give_leave, .give = take_leave, .most_left = MIB(8)},
-		.has = MIB(20)};
-	node->leave = &lender.leave;
+	node->source = &source;
+	is_int(glk_node_claim(node, MIB(2)), -ENOMEM, "a claim asks nobody");
 	page[0] = grow(SMALL);
-	is_int(page[0] && lender.asked == 1, 1, "a page is made by leave");
-	is_int((int64_t)left(), (int64_t)MIB(6), "of which some is left");
-	page[2] = grow(SMALL);
-	is_int(page[2] && lender.asked == 1, 1,
-		"that the next one needs no question for");
 	page[1] = grow(LARGE);
-	is_int(page[1] && lender.asked == 2, 1, "one that needs more asks for more");
-	is_int((int64_t)(left() + held() + lender.has), (int64_t)MIB(20),
-		"each byte is somewhere");
-	is_int(glk_node_claim(node, MIB(6)), -ENOMEM, "a claim asks nobody");
-	is_int(glk_node_claim(node, MIB(4)), 0, "and has what is left");
-	glk_node_unclaim(node, MIB(4));
-	is_int((int64_t)left(), (int64_t)MIB(4), "which it gives back");
-	is_int((int64_t)grow(MIB(12)), 0, "what is not given is not made");
-	is_int((int64_t)(left() + held() + lender.has), (int64_t)MIB(20), "and not lost");
-	fake_fail(&fake, FAKE_CREATE, 1, -EIO, false);
-	is_int((int64_t)grow(SMALL), 0, "what the driver does not make");
-	is_int((int64_t)(left() + held() + lender.has), (int64_t)MIB(20), "is left");
-	is_int(lender.gave, 0, "as long as it is little");
+	ok(page[0] && page[1], "pages of a source");
+	is_int((int64_t)claimed, (int64_t)(SMALL + LARGE), "which has counted them");
+	is_int((int64_t)held(), 0, "as the budget of the node has not");
+	refusal = -EIO;
+	is_int(glk_node_grow(node, SMALL, &none), -EIO, "one that it cannot make");
+	is_int((int64_t)claimed, (int64_t)(SMALL + LARGE), "counts no more");
+	refusal = 0;
 	is_int(glk_node_release(node, page[1]), 0, "a page goes");
-	is_int(lender.gave, 1, "and with it what is too much");
-	is_int(glk_node_release(node, page[0]), 0, "another one");
-	is_int((int64_t)(left() + held() + lender.has), (int64_t)MIB(20),
-		"all is counted");
-	glk_node_release(node, page[2]);
-	node->leave = NULL;
+	is_int((int64_t)claimed, (int64_t)SMALL, "and is told to it");
+	glk_node_release(node, page[0]);
+	is_int((int64_t)claimed, 0, "as all are");
+	node->source = &glk_source_driver;
 	stop("nothing is broken");
 }
 
@@ -370,6 +346,6 @@ int main(void)
 	test_drain();
 	test_other();
 	test_kept();
-	test_leave();
+	test_source();
 	return tap_done();
 }

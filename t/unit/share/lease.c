@@ -153,7 +153,7 @@ static void end(pid_t pid)
 	int status = 0;
 
 	glk_lessee_free(lessee);
-	rig.pool.nodes[0].leave = NULL;
+	rig.pool.nodes[0].source = &glk_source_driver;
 	glk_store_relaxed(&rig.pool.nodes[0].left, 0);
 	rig_close(&rig, 0);
 	if (pid && waitpid(pid, &status, 0) == pid)
@@ -165,7 +165,7 @@ static int ask(uint64_t bytes)
 {
 	struct glk_node *node = &rig.pool.nodes[0];
 
-	return node->leave->ask(node->leave, node, bytes, false);
+	return node->source->ask(node, bytes, false);
 }
 
 static uint64_t left(void)
@@ -189,14 +189,20 @@ static void test_leave(void)
 		{.hears = GLK_BROKER_WANT, .says = GLK_BROKER_REFUSED, .err = -ENOMEM},
 		{.hears = GLK_BROKER_BYE}, {0}, {0}};
 	pid_t pid = open_all(lines, NULL);
-	struct glk_leave *leave;
+	struct glk_node *node;
 
 	begin();
 	is_int(lease().state, GLAKE_LEASE_HERE, "the broker is here");
 	is_int(ask(10 * MIB), 0, "leave is granted");
 	is_int((int64_t)left(), 32, "all of it is left");
-	leave = rig.pool.nodes[0].leave;
-	leave->give(leave, &rig.pool.nodes[0]);
+	node = &rig.pool.nodes[0];
+	is_int(glk_node_claim(node, 33 * MIB), -ENOMEM, "a claim asks for no more");
+	is_int((int64_t)glk_load_relaxed(&node->held), 0, "and has nothing then");
+	is_int(glk_node_claim(node, 4 * MIB), 0, "or has what is left");
+	is_int((int64_t)left(), 28, "which is less by that");
+	glk_node_unclaim(node, 3 * MIB);
+	is_int((int64_t)left(), 31, "as long as it does not give it back");
+	node->source->unclaim(node, MIB, true);
 	is_int((int64_t)left(), 2, "what is more than two chunks goes back to one");
 	is_int(ask(100 * MIB), -ENOMEM, "more is refused");
 	has_str(rig_error().text, "by the list", "in the broker's words");

@@ -225,10 +225,10 @@ static bool others_have(void)
 	uint8_t able;
 
 	other->lender = lender;
-	if (other->source->make(other, 2 * MIB, &handle, &able))
+	if (glk_source_make(other, 2 * MIB, &handle, &able))
 		return false;
 	drv->ops->release(drv, handle);
-	other->source->end(other, 2 * MIB);
+	glk_source_end(other, 2 * MIB);
 	return true;
 }
 

@@ -16,7 +16,8 @@
 
 static struct glk_lock lock;
 static struct glk_drv *drv;
-static struct glk_node host; /* whose budget it is */
+/* Whose budget it is. */
+static struct glk_node host = {.source = &glk_source_driver};
 
 static void begin(struct glk_store *store, uint64_t most)
 {
