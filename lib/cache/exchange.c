@@ -86,9 +86,15 @@ static bool touches(const struct glk_exchange *x, const struct glk_extent *e)
 		glk_extent_last(x->map, e) >= x->run.first;
 }
 
-/* The first or the next extent that touches the run and is not free; NULL: there is none. They are linked by address. */
+/*
+ * The first or the next extent that touches the run and is not free; NULL: there is none. They are linked by address.
+ * A slot may hold thousands. In a closed plan all up to this one are claimed, or all from this one on, so that it stays
+ * where it is when others have the lock.
+ */
 static struct glk_extent *next_of(const struct glk_exchange *x, struct glk_extent *e)
 {
+	if (!x->patient)
+		glk_plan_step(x->arena->gpu);
 	while (e->next) {
 		e = glk_extent_at(x->map, e->next);
 		if (!touches(x, e))
@@ -99,13 +105,17 @@ static struct glk_extent *next_of(const struct glk_exchange *x, struct glk_exten
 	return NULL;
 }
 
-static struct glk_extent *first_of(const struct glk_exchange *x)
+static struct glk_extent *find_first(const struct glk_exchange *x)
 {
-	struct glk_extent *e = x->e;
+	struct glk_extent *first = x->e;
 
-	while (e->prev && touches(x, glk_extent_at(x->map, e->prev)))
+	for (struct glk_extent *e = first; e->prev;) {
 		e = glk_extent_at(x->map, e->prev);
-	return glk_extent_state(e) == GLK_EXTENT_FREE ? next_of(x, e) : e;
+		if (!touches(x, e))
+			break;
+		first = glk_extent_state(e) == GLK_EXTENT_FREE ? first : e;
+	}
+	return first;
 }
 
 static uint64_t mix(uint64_t print, uint64_t value)
@@ -113,8 +123,8 @@ static uint64_t mix(uint64_t print, uint64_t value)
 	return (print ^ value) * UINT64_C(0x9e3779b97f4a7c15) + (print >> 29);
 }
 
-/* Of what lies in the run: pages, how many blocks use each slot, and which extents touch it in which
- * state. While the lock was given up blocks may have come back there, or gone. */
+/* Of what lies in the run: pages, and how many blocks use each slot. While the lock was given up blocks may have come
+ * back there, or gone, beside those that are claimed. */
 static uint64_t take_print(const struct glk_exchange *x)
 {
 	uint64_t print = x->run.first;
@@ -125,12 +135,6 @@ static uint64_t take_print(const struct glk_exchange *x)
 		print = mix(print, goes(x->map, slot, x->way));
 		if (glk_bit_get(x->map->mapped, slot))
 			print = mix(print, glk_mapping_at(x->map, slot).first);
-	}
-	for (struct glk_extent *e = first_of(x); e; e = next_of(x, e)) {
-		print = mix(print, glk_extent_id(x->map, e));
-		print = mix(print, glk_extent_state(e));
-		print = mix(print, glk_extent_away(e));
-		print = mix(print, glk_load_relaxed(&e->addr));
 	}
 	return print;
 }
@@ -150,7 +154,7 @@ static void gather(struct glk_exchange *x)
 {
 	/* what was freed between them may be in use still */
 	x->use = glk_use_sum(x->map, x->run.first, x->run.last);
-	for (struct glk_extent *e = first_of(x); e; e = next_of(x, e)) {
+	for (struct glk_extent *e = x->first; e; e = next_of(x, e)) {
 		struct glk_use use =
 			glk_block_use(x->arena->gpu, e, e == x->e ? x->on : 0);
 
@@ -164,7 +168,7 @@ static void tally(const struct glk_exchange *x, bool more)
 	struct glk_cache *cache = x->arena->gpu;
 	uint64_t sum = 0, blocks = 0, lent = 0;
 
-	for (struct glk_extent *e = first_of(x); e; e = next_of(x, e)) {
+	for (struct glk_extent *e = x->first; e; e = next_of(x, e)) {
 		uint64_t bytes = glk_beside_placed(x->map, e);
 
 		sum += bytes;
@@ -633,26 +637,48 @@ static bool has(const struct glk_line_part *part, const struct glk_extent *e)
 	return part && glk_extent_state(e) == GLK_EXTENT_QUICK && touches(&part->x, e);
 }
 
-/* Lets go of the extents of a run before one of them, NULL: of all; but for those that another part has. */
-static void let_go(const struct glk_exchange *x, const struct glk_line_part *other,
-	const struct glk_extent *before)
+/* Lets go of the extents of a run that it has claimed, but for those that another part has. */
+static void let_go(struct glk_line_part *part, const struct glk_line_part *other)
 {
-	for (struct glk_extent *e = first_of(x); e && e != before; e = next_of(x, e)) {
+	struct glk_extent *e = part->x.first;
+
+	for (struct glk_extent *next; part->extents; e = next) {
+		next = --part->extents ? next_of(&part->x, e) : NULL;
 		if (!has(other, e))
 			glk_extent_set(e, GLK_EXTENT_LIVE);
 	}
 }
 
-/* All or none. Somebody frees one, or looks at it, or it is out or pinned: then the run stays where it is. */
-static bool claim_all(const struct glk_exchange *x, const struct glk_line_part *other)
+/* Whether a claimed extent stands on each mapping of the run: one may have been freed before its turn came. */
+static bool is_whole(const struct glk_exchange *x)
 {
-	for (struct glk_extent *e = first_of(x); e; e = next_of(x, e)) {
-		if (!has(other, e) && !claim(x->arena, e)) {
-			let_go(x, other, e);
+	uint32_t slot = x->run.first;
+
+	while (slot <= x->run.last && goes(x->map, slot, x->way)) {
+		struct glk_mapping m = glk_mapping_at(x->map, slot);
+
+		if (!glk_bits_any(x->map->busy, m.first, m.last))
 			return false;
-		}
+		slot = m.last + 1;
 	}
-	return true;
+	return slot > x->run.last && glk_extent_state(x->e) == GLK_EXTENT_QUICK;
+}
+
+/* All or none. Somebody frees one, or looks at it, or it is out or pinned: then the run stays where it is. Who names one
+ * of them waits, from the beginning of the first to the end of the last. */
+static bool claim_all(struct glk_line_part *part, const struct glk_line_part *other)
+{
+	struct glk_exchange *x = &part->x;
+
+	x->first = find_first(x);
+	part->m.addr = glk_load_relaxed(&x->first->addr);
+	for (struct glk_extent *e = x->first; e; e = next_of(x, e)) {
+		if (!has(other, e) && !claim(x->arena, e))
+			return false;
+		part->extents++;
+		part->m.size = e->offset + e->size - x->first->offset;
+	}
+	return is_whole(x);
 }
 
 /* Those of a run before one of them; NULL: all. One that is away is moved by nobody here. */
@@ -660,8 +686,9 @@ static void tell_after(
 	const struct glk_line_part *part, const struct glk_extent *before, int err)
 {
 	const struct glk_exchange *x = &part->x;
+	struct glk_extent *e = part->telling.last ? x->first : NULL;
 
-	for (struct glk_extent *e = first_of(x); e && e != before; e = next_of(x, e)) {
+	for (; e && e != before; e = next_of(x, e)) {
 		if (!glk_extent_away(e))
 			glk_tell_after(x->arena, e, part->way, &part->telling, err);
 	}
@@ -671,8 +698,9 @@ static void tell_after(
 static int tell_before(struct glk_line_part *part)
 {
 	const struct glk_exchange *x = &part->x;
+	struct glk_extent *e = x->arena->gpu->hearing ? x->first : NULL;
 
-	for (struct glk_extent *e = first_of(x); e; e = next_of(x, e)) {
+	for (; e; e = next_of(x, e)) {
 		if (!glk_extent_away(e) &&
 			glk_tell_before(x->arena, e, part->way, &part->telling)) {
 			tell_after(part, e, -EBUSY);
@@ -680,18 +708,6 @@ static int tell_before(struct glk_line_part *part)
 		}
 	}
 	return 0;
-}
-
-/* From the beginning of the first extent to the end of the last: who names one of them waits. */
-static struct glk_moving moving_of(const struct glk_exchange *x)
-{
-	struct glk_extent *e = first_of(x);
-	uint64_t addr = glk_slot_addr(x->map, x->run.first), begin = e->offset;
-	uint64_t offset = (uint64_t)x->run.first << x->map->shift, end = begin;
-
-	for (; e; e = next_of(x, e))
-		end = e->offset + e->size;
-	return (struct glk_moving){.addr = addr - offset + begin, .size = end - begin};
 }
 
 static int begin(struct glk_line *line, struct glk_line_part *part, struct glk_extent *e,
@@ -706,20 +722,15 @@ static int begin(struct glk_line *line, struct glk_line_part *part, struct glk_e
 					       .run = *run,
 					       .way = line->way},
 		.way = line->way == GLK_TO_HOST ? GLAKE_MOVE_OUT : GLAKE_MOVE_IN};
-	if (!claim_all(&part->x, line->under_way))
-		return -EAGAIN;
-	part->m = moving_of(&part->x);
 	glk_away_announce(arena->gpu, &part->m);
-	/* thousands of small ones take as long as others may wait */
-	glk_lock_yield(&arena->gpu->lock);
-	err = tell_before(part);
+	err = claim_all(part, line->under_way) ? tell_before(part) : -EAGAIN;
 	if (!err) {
 		err = prepare(&part->x);
 		if (!err)
 			return 0;
 		tell_after(part, NULL, err);
 	}
-	let_go(&part->x, line->under_way, NULL);
+	let_go(part, line->under_way);
 	glk_away_done(arena->gpu, &part->m);
 	return err;
 }
@@ -732,14 +743,12 @@ static void end(
 	const struct glk_exchange *x = &part->x;
 	int err = finish(&part->x);
 
-	/* the plan is closed: nothing new comes to lie there */
-	glk_lock_yield(&cache->lock);
 	/* what lies on the host goes to no bin: others would find it there */
-	for (struct glk_extent *e = first_of(x); e && !err && line->way == GLK_TO_HOST;
+	for (struct glk_extent *e = x->first; e && !err && line->way == GLK_TO_HOST;
 		e = next_of(x, e))
 		glk_block_to_no_bin(e);
 	tell_after(part, NULL, err);
-	let_go(x, other, NULL);
+	let_go(part, other);
 	glk_away_done(cache, &part->m);
 	line->err = line->err ? line->err : err;
 	/* free pages go back to the driver while the GPU is suspended, and contents of others are on the link */
@@ -808,8 +817,10 @@ static int exchange(struct glk_arena *arena, struct glk_extent *e,
 		.way = GLK_TO_GPU,
 		.on = on,
 		.patient = true};
-	int err = prepare(&x);
+	int err;
 
+	x.first = find_first(&x);
+	err = prepare(&x);
 	if (err)
 		return err;
 	/* as one plan: others may be looking for a place here */

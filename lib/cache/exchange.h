@@ -39,6 +39,7 @@ struct glk_exchange {
 	enum glk_way way;
 	uint32_t on;  /* a stream more that it is behind, to the GPU; 0: none */
 	bool patient; /* may wait, so that there is memory; else the plan is closed */
+	struct glk_extent *first;  /* that touches the run and is not free */
 	struct glk_stretch busy;   /* the part of the run that gets pages */
 	uint64_t print;		   /* of the run and of who touches it */
 	struct glk_use use;	   /* of the run, and then of the copy */
@@ -75,6 +76,7 @@ int glk_windows_fini(struct glk_cache *cache);
  */
 struct glk_line_part {
 	struct glk_exchange x;
+	uint32_t extents; /* that are claimed, from the first on */
 	struct glk_moving m;
 	enum glake_move_way way; /* as it is told */
 	struct glk_telling telling;

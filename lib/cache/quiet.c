@@ -21,20 +21,14 @@ struct quiet {
 	struct glk_line line;
 	uint64_t most; /* bytes of a part that are tried: larger ones were refused */
 	bool cuts; /* parts are cut to what there is room for; else they are passed over */
-	bool passed;   /* some were */
-	uint32_t seen; /* extents and slots, since the last step */
+	bool passed; /* some were */
 };
 
-/* Extents and slots that are looked at for what a step may take. */
-#define SEEN 16
-
+/* An extent, and some of its slots at a time, are as much as a step. */
 static void see(struct quiet *q, const struct glk_extent *e)
 {
-	q->seen += 1 + (uint32_t)(e->size >> q->arena->map.shift);
-	if (q->seen < SEEN)
-		return;
-	glk_plan_count(q->arena->gpu, q->seen / SEEN - 1);
-	q->seen = 0;
+	glk_plan_count(q->arena->gpu,
+		(uint32_t)(e->size >> (q->arena->map.shift + GLK_EIGHTH_SHIFT)));
 	glk_plan_step(q->arena->gpu);
 }
 
@@ -266,7 +260,7 @@ int glk_cache_quiet(struct glk_cache *cache, struct glake_returned *ret)
 #define PASSES 4
 
 /* Extents of a part that is larger than one mapping, beside the first: the lock is held while they are
- * looked at. */
+ * looked at. A mapping goes by itself where there are more than half as many on a slot. */
 #define MEMBERS 1024
 
 struct pass {
@@ -296,7 +290,8 @@ static uint32_t reach(struct pass *p, const struct glk_extent *e, uint32_t slot)
 	const struct glk_map *map = &p->arena->map;
 	uint32_t last = glk_extent_last(map, e), members = 0;
 
-	while (e->next && last - slot < GLK_EXCHANGE_PART && !is_large(map, e) &&
+	while (map->count[slot] < MEMBERS / 2 && e->next &&
+		last - slot < GLK_EXCHANGE_PART && !is_large(map, e) &&
 		members++ < MEMBERS) {
 		e = glk_extent_at(map, e->next);
 		/* what lies in the gaps of one that is away in part does not go */

@@ -44,26 +44,38 @@ static struct glk_extent *next(const struct slot *s, uint32_t *grain)
 	return glk_extent_at(map, glk_load_relaxed(&glk_nest_entries(map, s->nest)[at]));
 }
 
-/* Lets go of those before one; NULL: of all. */
-static void let_go(const struct slot *s, const struct glk_extent *before)
+/* The same where they are claimed, or this one is, so that the slot stays one of small blocks while others have the
+ * lock: there may be thousands. */
+static struct glk_extent *next_claimed(const struct slot *s, uint32_t *grain)
 {
-	struct glk_extent *e;
-	uint32_t grain = 0;
+	glk_plan_step(s->arena->gpu);
+	return next(s, grain);
+}
 
-	while ((e = next(s, &grain)) && e != before)
-		glk_extent_set(e, GLK_EXTENT_LIVE);
+/* Lets go of those before a grain. */
+static void let_go(const struct slot *s, uint32_t end)
+{
+	uint32_t grain = 0;
+	struct glk_extent *e = next(s, &grain);
+
+	while (e && grain <= end) {
+		struct glk_extent *was = e;
+
+		e = next_claimed(s, &grain);
+		glk_extent_set(was, GLK_EXTENT_LIVE);
+	}
 }
 
 /* All or none. */
 static bool claim(const struct slot *s)
 {
-	struct glk_extent *e;
 	uint32_t grain = 0;
+	struct glk_extent *e = next(s, &grain);
 
-	while ((e = next(s, &grain))) {
+	for (; e; e = next_claimed(s, &grain)) {
 		if (glk_word_claim(&e->word, &e->addr, glk_load_relaxed(&e->addr)))
 			continue;
-		let_go(s, e);
+		let_go(s, grain - 1);
 		return false;
 	}
 	return true;
@@ -91,13 +103,12 @@ static int take(struct slot *s)
 
 		if (!find_nest(s) || !next(s, &grain))
 			return -ENOENT;
-		if (claim(s)) {
-			s->moving =
-				(struct glk_moving){.addr = glk_slot_addr(map, s->slot),
-					.size = glk_slot_bytes(map)};
-			glk_away_announce(cache, &s->moving);
+		s->moving = (struct glk_moving){
+			.addr = glk_slot_addr(map, s->slot), .size = glk_slot_bytes(map)};
+		glk_away_announce(cache, &s->moving);
+		if (claim(s))
 			return 0;
-		}
+		glk_away_done(cache, &s->moving);
 		glk_lock_pause(&cache->lock);
 		sched_yield();
 		glk_lock_resume(&cache->lock);
@@ -145,7 +156,7 @@ static int one(
 	err = is_meant(&s) ? take(&s) : -ENOENT;
 	if (!err) {
 		err = fn(&s, did);
-		let_go(&s, NULL);
+		let_go(&s, UINT32_MAX);
 		glk_away_done(what->arena->gpu, &s.moving);
 	} else {
 		if (err == -EBUSY && did)
@@ -203,7 +214,7 @@ static struct found look(const struct slot *s)
 	struct glk_extent *e;
 	uint32_t grain = 0;
 
-	while ((e = next(s, &grain))) {
+	while ((e = next_claimed(s, &grain))) {
 		struct glk_use use = glk_block_use(cache, e, 0);
 
 		glk_use_add(&f.use, &use);
@@ -222,7 +233,7 @@ static void tell_after(const struct slot *s, enum glake_move_way way,
 	struct glk_extent *e;
 	uint32_t grain = 0;
 
-	while ((e = next(s, &grain)) && e != before)
+	while ((e = next_claimed(s, &grain)) && e != before)
 		glk_tell_after(s->arena, e, way, t, err);
 }
 
@@ -234,7 +245,7 @@ static int tell_before(
 	uint32_t grain = 0;
 	int err;
 
-	while ((e = next(s, &grain))) {
+	while ((e = next_claimed(s, &grain))) {
 		err = glk_tell_before(s->arena, e, way, t);
 		if (err) {
 			tell_after(s, way, t, e, err);
@@ -266,7 +277,7 @@ static int send(struct slot *s, struct glake_suspended *did)
 		tell_after(s, GLAKE_MOVE_AWAY, &telling, NULL, err);
 		return err;
 	}
-	while ((e = next(s, &grain)))
+	while ((e = next_claimed(s, &grain)))
 		glk_kept_depart(s->arena, e, &f.use, run, s->why);
 	if (run && s->arena->gpu->conf->tier_verify)
 		glk_verify_keep(&s->arena->gpu->mover, run);
@@ -293,7 +304,7 @@ static void leave(const struct slot *s, const struct glk_extent *before)
 	struct glk_extent *e;
 	uint32_t grain = 0;
 
-	while ((e = next(s, &grain)) && e != before)
+	while ((e = next_claimed(s, &grain)) && e != before)
 		glk_slots_leave(&s->arena->map, s->slot, s->slot, &never);
 }
 
@@ -305,7 +316,7 @@ static int back(const struct slot *s)
 	uint32_t grain = 0;
 	int err;
 
-	while ((e = next(s, &grain))) {
+	while ((e = next_claimed(s, &grain))) {
 		struct glk_request request = {.size = glk_extent_asked(e),
 			.rounded = e->size,
 			.patient = true,
@@ -361,7 +372,7 @@ static int come(const struct slot *s, struct glake_suspended *did)
 		leave(s, NULL);
 		return err;
 	}
-	for (grain = 0; (e = next(s, &grain));) {
+	for (grain = 0; (e = next_claimed(s, &grain));) {
 		glk_kept_arrive(s->arena, e, use.tick);
 		did->moved += glk_extent_asked(e);
 		did->moved_blocks++;
