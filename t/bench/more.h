@@ -10,7 +10,7 @@
 #define BENCH_HANDOVERS	  6
 #define BENCH_SCALES	  4
 #define BENCH_SIZES_STEPS 8
-#define BENCH_WORST_ROWS  112
+#define BENCH_WORST_ROWS  144
 
 extern const struct bench_part bench_sizes, bench_kv, bench_host, bench_worst,
 	bench_scale, bench_packed, bench_beside, bench_handover;

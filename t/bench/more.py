@@ -68,7 +68,8 @@ def sizes():
 
 WORST = {
     "blocks": ["bin merges", "big beside", "half freed", "bins flushed", "checkerboard",
-               "new sizes", "freed elsewhere", "busy pages", "trim", "figures"],
+               "new sizes", "freed elsewhere", "busy pages", "trim", "figures", "map", "suspension",
+               "fetch of all", "in place", "from there", "quiet point"],
     "streams": ["idle streams", "streams in turn", "busy streams", "freed on others",
                 "used on others"],
     "GPUs": ["last GPU", "last GPU, pools"],
@@ -97,7 +98,9 @@ def worst():
     named = {r["pattern"]: r for r in rows}
     for pattern, key in (("bin merges", "free_ns"), ("bins flushed", "mapping_request_ns"),
                          ("busy pages", "mapping_request_ns"), ("trim", "call_ns"),
-                         ("figures", "call_ns"), ("last context", "pair_ns")):
+                         ("figures", "call_ns"), ("map", "call_ns"), ("suspension", "call_ns"),
+                         ("fetch of all", "call_ns"), ("in place", "call_ns"),
+                         ("from there", "call_ns"), ("quiet point", "call_ns"), ("last context", "pair_ns")):
         ok(key in named[pattern], f"{pattern}: shows what it is about", named[pattern])
     run = more("-d", "soft", "-q", "-r", "1", "-m", "1", "worst")
     has(run.stdout.decode(), "idle streams", "a report for people")

@@ -5,6 +5,8 @@
  */
 #include "worst.h"
 
+#include <errno.h>
+
 #define KIB ((size_t)1 << 10)
 
 /* Large blocks of two sizes in turn, freed in no order: each merges with what is free beside it. */
@@ -113,6 +115,103 @@ int worst_figures(struct worst_scene *scene)
 		worst_note(scene, WORST_CALL, worst_now() - start - scene->clock_cost);
 	}
 	return err ? err : worst_end(scene);
+}
+
+static int pass_over(const struct glake_run *run, void *arg)
+{
+	(void)run;
+	(void)arg;
+	return 0;
+}
+
+/* Somebody looks where everything lies. */
+int worst_map(struct worst_scene *scene)
+{
+	int64_t start;
+	int err = worst_take_all(scene, 512, NULL);
+
+	if (!err)
+		err = worst_begin(scene);
+	start = worst_now();
+	if (!err)
+		err = glake_map(scene->last, scene->device, 0, pass_over, NULL);
+	worst_note(scene, WORST_CALL, worst_now() - start - scene->clock_cost);
+	return err ? err : worst_end(scene);
+}
+
+/* What moves all blocks of a GPU. */
+enum motion {
+	AWAY,
+	IN_PLACE,
+	BACK,
+	BACK_LAZY,
+	QUIET,
+};
+
+static int move_all(struct worst_scene *scene, enum motion motion, bool watched)
+{
+	static int (*const calls[])(struct glake *, int, struct glake_suspended *) = {
+		glake_suspend, glake_suspend_in_place, glake_resume, glake_resume_lazy};
+	struct glake_suspended did = {.sz = sizeof(did)};
+	struct glake_returned returned = {.sz = sizeof(returned)};
+	uint64_t moved, want = motion == BACK_LAZY ? 0 : scene->count;
+	int64_t start;
+	int err = watched ? worst_begin(scene) : 0;
+
+	start = worst_now();
+	if (!err)
+		err = motion == QUIET ? glake_quiet(scene->last, scene->device, &returned)
+				      : calls[motion](scene->last, scene->device, &did);
+	worst_note(scene, WORST_CALL, worst_now() - start - scene->clock_cost);
+	moved = motion == QUIET ? returned.returned_blocks : did.moved_blocks;
+	if (!err && moved != want)
+		err = -EIO;
+	return err || !watched ? err : worst_end(scene);
+}
+
+/* So many of these, of which the last one is looked at; blocks that are to go away have a tag. */
+static int move_tiny(
+	struct worst_scene *scene, const enum motion *motions, unsigned count)
+{
+	uint32_t tag = 0, was;
+	int err = 0;
+
+	if (motions[0] == AWAY)
+		err = glake_tag_open(scene->last, "worst", &tag);
+	if (!err)
+		err = glake_tag_set(scene->last, tag, &was);
+	if (!err)
+		err = worst_take_all(scene, 512, NULL);
+	for (unsigned i = 0; i < count && !err; i++)
+		err = move_all(scene, motions[i], i + 1 == count);
+	if (tag)
+		glake_tag_set(scene->last, was, &tag);
+	return err;
+}
+
+int worst_suspension(struct worst_scene *scene)
+{
+	return move_tiny(scene, (enum motion[]){AWAY}, 1);
+}
+
+int worst_fetch_all(struct worst_scene *scene)
+{
+	return move_tiny(scene, (enum motion[]){AWAY, BACK}, 2);
+}
+
+int worst_suspension_in_place(struct worst_scene *scene)
+{
+	return move_tiny(scene, (enum motion[]){IN_PLACE}, 1);
+}
+
+int worst_resumption_in_place(struct worst_scene *scene)
+{
+	return move_tiny(scene, (enum motion[]){IN_PLACE, BACK}, 2);
+}
+
+int worst_quiet(struct worst_scene *scene)
+{
+	return move_tiny(scene, (enum motion[]){IN_PLACE, BACK_LAZY, QUIET}, 3);
 }
 
 /* Every second block goes, then a large one comes that fits into none of the holes; then the
