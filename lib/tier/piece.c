@@ -8,10 +8,10 @@
 #include "base/parse.h"
 #include "base/thread.h"
 #include "numa/topology.h"
-#include "tier/touch.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <sys/mman.h>
 
 /* ---- Memory that threads of the process are about to take ---- */
@@ -104,6 +104,50 @@ void glk_spare_taken(uint64_t bytes)
 	pthread_cond_broadcast(&ended);
 	glk_unlock(&lock);
 }
+
+/* ---- Memory is touched ---- */
+
+/* One for each processor that the process has beside the caller's, and four slices. */
+static unsigned threads_for(size_t slices, unsigned most)
+{
+	unsigned wanted = most < GLK_TOUCH_THREADS ? most : GLK_TOUCH_THREADS;
+	cpu_set_t cpus;
+
+	wanted = wanted < slices / 4 ? wanted : (unsigned)(slices / 4);
+	/* more processors than the set has room for are enough */
+	if (!sched_getaffinity(0, sizeof(cpus), &cpus) &&
+		wanted > (unsigned)CPU_COUNT(&cpus) - 1)
+		wanted = (unsigned)CPU_COUNT(&cpus) - 1;
+	return wanted;
+}
+
+void glk_touch_begin(struct glk_touch *touch, char *const *base, uint32_t count,
+	size_t size, unsigned threads)
+{
+	size_t slices = (size + GLK_CREW_TOUCH - 1) / GLK_CREW_TOUCH;
+
+	glk_crew_init(&touch->crew, "glake-touch", threads_for(count * slices, threads));
+	for (uint32_t i = 0; i < count; i++) {
+		touch->task[i] = (struct glk_crew_task){.dst = base[i], .bytes = size};
+		glk_crew_post(&touch->crew, &touch->task[i]);
+	}
+}
+
+int glk_touch_wait(struct glk_touch *touch, uint32_t piece)
+{
+	glk_crew_wait(&touch->crew, &touch->task[piece]);
+	return touch->task[piece].refused
+		? glk_error_native(-ENOMEM, GLAKE_ERROR_NOMEM_HOST, "madvise", ENOMEM,
+			  "no memory of the host for what is to be locked")
+		: 0;
+}
+
+void glk_touch_end(struct glk_touch *touch)
+{
+	glk_crew_fini(&touch->crew);
+}
+
+/* ---- Pieces ---- */
 
 #define HUGE ((uintptr_t)2 << 20)
 

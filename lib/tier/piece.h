@@ -6,11 +6,12 @@
  * Pieces of memory of the host, of the node of the GPU where that is known, allowed and has room, of
  * huge pages where the system has them, locked by the driver. A thread touches 3 to 6 GB/s of fresh
  * memory, and the driver locks 15 to 23 GB/s of what was touched, so threads touch ahead of the one that
- * locks (touch.h): never the part that is being locked, which makes the driver wait.
+ * locks: never the part that is being locked, which makes the driver wait.
  *
  * What the machine has left is taken in turn, and pieces are made by several threads at once.
  * In a forked child they are not there.
  */
+#include "tier/io/crew.h"
 #include "tier/tier.h"
 
 #include <stdint.h>
@@ -35,6 +36,21 @@ int glk_piece_make(struct glk_drv *drv, int device, int node, bool bound, bool t
 	size_t size, char **ret_base);
 /* For the GPU that it was made for. Whether it is gone: what the driver keeps locked stays where it is. */
 bool glk_piece_end(struct glk_drv *drv, int device, char *base, size_t size);
+
+#define GLK_TOUCH_THREADS 15 /* most, beside the one who waits */
+
+/* Fresh memory is touched by threads that are there for one batch, in the order in which somebody waits for it. */
+struct glk_touch {
+	struct glk_crew crew;
+	struct glk_crew_task task[GLK_PIECES];
+};
+/* Begins with up to GLK_PIECES pieces of one size, in whole OS pages, and up to `threads` beside the caller's. */
+void glk_touch_begin(struct glk_touch *touch, char *const *base, uint32_t count,
+	size_t size, unsigned threads);
+/* Returns when a piece is touched: 0 or -ENOMEM (class NOMEM_HOST). */
+int glk_touch_wait(struct glk_touch *touch, uint32_t piece);
+/* Ends it, also before all are touched. */
+void glk_touch_end(struct glk_touch *touch);
 
 /*
  * Memory of the host that threads of the process are about to take. A system that has none left ends

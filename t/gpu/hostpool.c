@@ -12,7 +12,6 @@
 #include "gpu.h"
 #include "numa/topology.h"
 #include "tier/piece.h"
-#include "tier/touch.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -294,15 +293,15 @@ static void over_border(char *border)
 /* The whole of it lies in one piece of addresses, so that a copy can be over a border. */
 static void in_parts(const char *what, size_t size, unsigned threads)
 {
-	size_t part = size / GLK_TOUCH_PIECES;
-	char *base[GLK_TOUCH_PIECES], *ptr = fresh(size, true);
+	size_t part = size / GLK_PIECES;
+	char *base[GLK_PIECES], *ptr = fresh(size, true);
 	struct glk_touch touch;
 	double begin = now_s(), touched = 0;
 
-	for (int i = 0; i < GLK_TOUCH_PIECES; i++)
+	for (int i = 0; i < GLK_PIECES; i++)
 		base[i] = aligned(ptr) + (size_t)i * part;
-	glk_touch_begin(&touch, base, GLK_TOUCH_PIECES, part, GLK_TOUCH_THREADS);
-	for (uint32_t i = 0; i < GLK_TOUCH_PIECES; i++) {
+	glk_touch_begin(&touch, base, GLK_PIECES, part, GLK_TOUCH_THREADS);
+	for (uint32_t i = 0; i < GLK_PIECES; i++) {
 		must(glk_touch_wait(&touch, i), "touched");
 		if (threads == 1)
 			must(drv->ops->host_lock(drv, 0, base[i], part), "a lock");

@@ -38,7 +38,7 @@ int glk_bounce_init(struct glk_bounce *bounce, struct glk_drv *drv, struct glk_p
 	bounce->drv = drv;
 	bounce->pool = pool;
 	bounce->gpus = gpus;
-	glk_crew_init(&bounce->crew, (unsigned)conf->io_threads);
+	glk_crew_init(&bounce->crew, "glake-copy", (unsigned)conf->io_threads);
 	return 0;
 }
 

@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "driver/driver.h"
 #include "tap.h"
-#include "tier/touch.h"
 
 #include <errno.h>
 #include <pthread.h>

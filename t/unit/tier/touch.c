@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Memory is touched before somebody waits for it, with threads and without. */
-#include "tier/touch.h"
+#include "tier/piece.h"
 
 #include "tap.h"
 
@@ -62,7 +62,8 @@ static void touches_all(const char *how, unsigned wanted, unsigned most)
 
 	map_all();
 	glk_touch_begin(&touch, base, COUNT, PIECE, wanted);
-	ok(touch.threads <= most, "%s: %u threads beside the caller", how, touch.threads);
+	ok(touch.crew.threads <= most, "%s: %u threads beside the caller", how,
+		touch.crew.threads);
 	for (uint32_t i = 0; i < COUNT; i++) {
 		missing += glk_touch_wait(&touch, i) != 0;
 		missing += touches() && there(i) != PIECE;
@@ -104,7 +105,7 @@ static void ends_early(void)
 	glk_touch_begin(&touch, base, COUNT, PIECE, GLK_TOUCH_THREADS);
 	glk_touch_end(&touch);
 	unmap_all();
-	ok(touch.threads == 0, "no thread is left of one that ends at once");
+	ok(touch.crew.threads == 0, "no thread is left of one that ends at once");
 }
 
 /* A hole stands for memory that the system does not have: both are ENOMEM. */

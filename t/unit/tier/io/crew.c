@@ -29,7 +29,7 @@ static void sizes(unsigned threads)
 		0, 1, GLK_CREW_SLICE - 1, GLK_CREW_SLICE, GLK_CREW_SLICE + 1, ROOM};
 	int wrong = 0;
 
-	glk_crew_init(&crew, threads);
+	glk_crew_init(&crew, "glake-copy", threads);
 	for (size_t i = 0; i < sizeof(each) / sizeof(*each); i++) {
 		struct glk_crew_task task = {.dst = (char *)to + 1,
 			.src = (const char *)from,
@@ -54,7 +54,7 @@ static void row(unsigned threads)
 	static const int order[] = {2, 0, 4, 3, 1};
 	int wrong = 0;
 
-	glk_crew_init(&crew, threads);
+	glk_crew_init(&crew, "glake-copy", threads);
 	for (int round = 0; round < 20; round++) {
 		memset(to, 0, sizeof(to));
 		for (size_t i = 0; i < TASKS; i++) {
@@ -101,7 +101,7 @@ static void many(void)
 	static struct poster posters[POSTERS];
 	int wrong = 0;
 
-	glk_crew_init(&crew, 2);
+	glk_crew_init(&crew, "glake-copy", 2);
 	for (int i = 0; i < POSTERS; i++)
 		if (pthread_create(&posters[i].thread, NULL, post, &posters[i]))
 			tap_bail("no thread");
@@ -145,7 +145,7 @@ static void protected(void)
 	memcpy(closed, from, size);
 	mprotect(closed, size, PROT_NONE);
 	sigaction(SIGSEGV, &mine, &before);
-	glk_crew_init(&crew, 2);
+	glk_crew_init(&crew, "glake-copy", 2);
 	task = (struct glk_crew_task){
 		.dst = (char *)to + 1, .src = closed, .bytes = size};
 	memset(to, 0, sizeof(to));
@@ -171,7 +171,7 @@ int main(void)
 	rolled = seed_thread(seed_start(), 0);
 	for (size_t i = 0; i < ROOM; i++)
 		from[i] = (unsigned char)seed_next(&rolled);
-	glk_crew_init(&crew, 3);
+	glk_crew_init(&crew, "glake-copy", 3);
 	is_int(crew.threads, 0, "no thread before there is a task");
 	glk_crew_fini(&crew);
 	sizes(0);
