@@ -27,19 +27,11 @@
 
 /* ---- Born ---- */
 
-static bool anywhere(struct glk_map *map, uint32_t first, uint32_t last,
-	struct glk_fit *fit, void *arg)
-{
-	(void)map, (void)first, (void)last, (void)fit, (void)arg;
-	return true;
-}
-
 /* Whole slots with as little mapped there as can be, and no pages. */
 static int place(struct glk_arena *arena, struct glk_request *request, uint32_t *ret_id)
 {
 	struct glk_map *map = &arena->map;
-	struct glk_want want = {
-		.size = request->rounded, .kind = GLK_FIT_WHOLE, .fn = anywhere};
+	struct glk_want want = {.size = request->rounded, .kind = GLK_FIT_WHOLE};
 	struct glk_fit fit;
 	int err;
 

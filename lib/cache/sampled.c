@@ -20,13 +20,6 @@
 #define STEP (UINT64_C(64) << 30)
 #define MOST (UINT64_C(1) << 40)
 
-static bool anywhere(struct glk_map *map, uint32_t first, uint32_t last,
-	struct glk_fit *fit, void *arg)
-{
-	(void)map, (void)first, (void)last, (void)fit, (void)arg;
-	return true;
-}
-
 static uint64_t whole_slots(const struct glk_map *map, uint64_t bytes)
 {
 	return (bytes + glk_slot_bytes(map) - 1) & ~(glk_slot_bytes(map) - 1);
@@ -51,8 +44,7 @@ static int place(
 	struct glk_map *map = &arena->map;
 	uint64_t slot = glk_slot_bytes(map), whole = whole_slots(map, request->rounded);
 	uint64_t lead = slot + (s->ends ? whole - request->rounded : 0);
-	struct glk_want want = {
-		.size = whole + 2 * slot, .kind = GLK_FIT_WHOLE, .fn = anywhere};
+	struct glk_want want = {.size = whole + 2 * slot, .kind = GLK_FIT_WHOLE};
 	struct glk_fit fit;
 	uint32_t first;
 	int err;

@@ -344,6 +344,11 @@ struct glk_drv {
 
 int glk_drv_close(struct glk_drv *drv);
 
+/* Memory of a handle at addresses of its own, for one who may use it. 0, or the driver's error: with *ret_addr where it
+ * keeps the memory mapped there, and else 0. */
+int glk_drv_place(struct glk_drv *drv, size_t size, size_t align, uint64_t handle,
+	const struct glk_grant *grant, uint64_t *ret_addr);
+
 /*
  * nvml.c: bytes that NVML says this process has on the GPU of a UUID, all of them: contexts, code, what libraries made
  * for themselves. 0; -ENODEV: there is no NVML (libnvidia-ml.so.1), or it does not know the GPU; -ENOENT: it lists

@@ -87,3 +87,26 @@ int glk_drv_version(struct glk_drv *drv)
 
 	return strcmp(bottom->ops->name, "cuda") ? 0 : glk_cuda_version(bottom);
 }
+
+int glk_drv_place(struct glk_drv *drv, size_t size, size_t align, uint64_t handle,
+	const struct glk_grant *grant, uint64_t *ret_addr)
+{
+	uint64_t addr;
+	int err;
+
+	*ret_addr = 0;
+	err = drv->ops->reserve(drv, size, align, &addr);
+	if (err)
+		return err;
+	err = drv->ops->map(drv, addr, size, handle);
+	if (err)
+		goto unreserve;
+	err = drv->ops->set_access(drv, addr, size, grant, 1);
+	if (!err || drv->ops->unmap(drv, addr, size)) {
+		*ret_addr = addr;
+		return err;
+	}
+unreserve:
+	drv->ops->unreserve(drv, addr, size);
+	return err;
+}

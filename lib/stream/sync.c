@@ -22,8 +22,8 @@ static void rest(struct glk_streams *streams, struct glk_stream *s, uint64_t tic
 	glk_stream_settle(streams, s);
 }
 
-/* Whether a graph is being captured, as far as is known: to wait for the GPU would end that. */
-static bool is_capturing(struct glk_streams *streams)
+/* To wait for the GPU would end that. */
+bool glk_clock_captures(struct glk_streams *streams)
 {
 	bool capturing = streams->captures > 0;
 
@@ -51,14 +51,9 @@ static int sync_device(struct glk_streams *streams, bool held)
 	return err;
 }
 
-bool glk_clock_captures(struct glk_streams *streams)
-{
-	return is_capturing(streams);
-}
-
 int glk_clock_uncaptured(struct glk_streams *streams)
 {
-	if (!is_capturing(streams))
+	if (!glk_clock_captures(streams))
 		return 0;
 	return glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,
 		"GPU %d cannot be waited for while a graph is captured", streams->device);

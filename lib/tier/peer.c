@@ -17,31 +17,6 @@
 /* Of the driver's pages. */
 #define ALIGN ((size_t)2 << 20)
 
-/* 0 or the driver's error, with addresses where the driver keeps the mapping. */
-static int map_piece(struct glk_store *store, uint64_t handle, uint64_t *ret_base)
-{
-	struct glk_grant grant = {
-		.who = {GLK_PLACE_GPU, store->device}, .access = GLK_ACCESS_WRITE};
-	struct glk_drv *drv = store->drv;
-	uint64_t base;
-	int err;
-
-	err = drv->ops->reserve(drv, GLK_STORE_PIECE, ALIGN, &base);
-	if (err)
-		return err;
-	err = drv->ops->map(drv, base, GLK_STORE_PIECE, handle);
-	if (err)
-		goto unreserve;
-	err = drv->ops->set_access(drv, base, GLK_STORE_PIECE, &grant, 1);
-	if (!err || drv->ops->unmap(drv, base, GLK_STORE_PIECE)) {
-		*ret_base = base;
-		return err;
-	}
-unreserve:
-	drv->ops->unreserve(drv, base, GLK_STORE_PIECE);
-	return err;
-}
-
 /* What the driver keeps is asked for again: mapped, all of it is as it was, and else nobody's. Without the
  * lock. 0 or the driver's error. */
 static int end(struct glk_store *store, struct glk_store_piece *p)
@@ -66,6 +41,8 @@ static int end(struct glk_store *store, struct glk_store_piece *p)
 /* Without the lock. 0; or an error, with a piece that serves nobody where the driver keeps its memory. */
 static int make(struct glk_store *store, struct glk_store_piece *ret)
 {
+	struct glk_grant grant = {
+		.who = {GLK_PLACE_GPU, store->device}, .access = GLK_ACCESS_WRITE};
 	struct glk_store_piece piece = {.lent = true};
 	struct glk_node *peer = store->host->peer;
 	uint64_t base = 0;
@@ -74,7 +51,8 @@ static int make(struct glk_store *store, struct glk_store_piece *ret)
 
 	if (err)
 		return err;
-	err = map_piece(store, piece.handle, &base);
+	err = glk_drv_place(
+		store->drv, GLK_STORE_PIECE, ALIGN, piece.handle, &grant, &base);
 	if (err)
 		glk_lend_failed(peer, err);
 	piece.base = (char *)(uintptr_t)base;

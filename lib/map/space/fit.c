@@ -146,7 +146,7 @@ static bool ask(struct search *s, uint32_t first, uint32_t last, struct glk_fit 
 		*fit = s->answers[i].fit;
 		return s->answers[i].may;
 	}
-	may = s->want->fn(s->map, first, last, fit, s->want->arg);
+	may = !s->want->fn || s->want->fn(s->map, first, last, fit, s->want->arg);
 	/* one that needs nothing is the last that is asked about */
 	if (s->ready && !(may && !fit->maps && !fit->waits)) {
 		answer = &s->answers[s->answered++];

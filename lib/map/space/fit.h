@@ -45,7 +45,7 @@ struct glk_want {
 	enum glk_fit_kind kind;
 	bool trim; /* idle pages at an end that reach beyond the place are not to be used */
 	bool holes; /* new addresses only where no free extent will do, or to make the last one longer */
-	glk_fit_fn fn;
+	glk_fit_fn fn; /* NULL: any place will do */
 	void *arg;
 };
 

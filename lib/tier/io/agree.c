@@ -42,11 +42,6 @@ void glk_agree_fini(struct glk_agree *agree)
 		end(agree);
 }
 
-void glk_agree_forked(struct glk_agree *agree)
-{
-	glk_agree_fini(agree);
-}
-
 /* ---- The file ---- */
 
 static const char *unacceptable(int fd)

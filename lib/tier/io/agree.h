@@ -60,10 +60,9 @@ struct glk_agree {
 
 /* Nothing is opened. */
 void glk_agree_init(struct glk_agree *agree, bool on, bool tell, uint64_t lent);
-/* All that is borrowed is given back. Takes a zeroed one. */
+/* All that is borrowed is given back; in a forked child the locks stay the parent's, and go when it ends. Takes a
+ * zeroed one. */
 void glk_agree_fini(struct glk_agree *agree);
-/* In a forked child: the locks stay the parent's, and go when it ends. */
-void glk_agree_forked(struct glk_agree *agree);
 /* A GPU is used by this process from here on, until the end. */
 void glk_agree_use(struct glk_agree *agree, int gpu, const char *uuid);
 /* Shares of the link of a GPU, which stay borrowed until they are given back, and are looked at again by each

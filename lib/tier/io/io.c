@@ -232,5 +232,5 @@ void glk_io_use(struct glk_io *io, int gpu)
 
 void glk_io_forked(struct glk_io *io)
 {
-	glk_agree_forked(&io->agree);
+	glk_agree_fini(&io->agree);
 }

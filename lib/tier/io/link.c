@@ -393,24 +393,24 @@ static double measure_peer(struct glk_io *io, int relay, int target, int turn)
 	double rate = 0;
 	uint32_t page;
 	uint64_t addr;
+	bool kept;
 
 	if (!glk_node_has_room(node, PAGE) || glk_node_grow(node, PAGE, &page))
 		return 0;
-	if (drv->ops->reserve(drv, PAGE, PAGE, &addr))
-		goto release;
-	if (drv->ops->map(drv, addr, PAGE, glk_page_at(io->pool, page)->handle))
-		goto unreserve;
-	if (!drv->ops->set_access(drv, addr, PAGE, &grant, 1))
+	if (glk_drv_place(drv, PAGE, PAGE, glk_page_at(io->pool, page)->handle, &grant,
+		    &addr)) {
+		kept = addr;
+	} else {
 		rate = measure_hop(io, relay, target, addr, turn);
-	if (rate < 0 || drv->ops->unmap(drv, addr, PAGE)) {
-		glk_node_lose(node, page);
-		return rate < 0 ? rate : 0;
+		kept = rate < 0 || drv->ops->unmap(drv, addr, PAGE);
+		if (!kept)
+			drv->ops->unreserve(drv, addr, PAGE);
 	}
-unreserve:
-	drv->ops->unreserve(drv, addr, PAGE);
-release:
-	glk_node_release(node, page);
-	return rate;
+	if (kept)
+		glk_node_lose(node, page);
+	else
+		glk_node_release(node, page);
+	return kept && rate > 0 ? 0 : rate;
 }
 
 /* By the hop that there is: of the way that is about to be used, or both. */

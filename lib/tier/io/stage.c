@@ -55,31 +55,18 @@ static int map(struct glk_io *io, int relay, uint32_t page, uint64_t size)
 	struct glk_grant grant = {
 		.who = {GLK_PLACE_GPU, relay}, .access = GLK_ACCESS_WRITE};
 	struct glk_io_gpu *g = &io->gpu[relay];
-	struct glk_drv *drv = io->drv;
 	uint64_t base;
-	int err;
+	int err = glk_drv_place(
+		io->drv, size, GRAIN, glk_page_at(io->pool, page)->handle, &grant, &base);
 
-	err = drv->ops->reserve(drv, size, GRAIN, &base);
 	if (err)
-		return err;
-	err = drv->ops->map(drv, base, size, glk_page_at(io->pool, page)->handle);
-	if (err)
-		goto unreserve;
-	err = drv->ops->set_access(drv, base, size, &grant, 1);
-	if (err)
-		goto unmap;
+		return base ? keep(g, base, size, page) : err;
 	g->base = base;
 	g->size = size;
 	g->page = page;
 	g->access = UINT64_C(1) << relay;
 	cut(io, g);
 	return 0;
-unmap:
-	if (drv->ops->unmap(drv, base, size))
-		return keep(g, base, size, page);
-unreserve:
-	drv->ops->unreserve(drv, base, size);
-	return err;
 }
 
 /* None while the GPU is suspended, which is looked for again when the page counts: who suspends it reads

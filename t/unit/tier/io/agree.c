@@ -225,7 +225,7 @@ static void forked(void)
 		tap_bail("pipe");
 	pid = fork();
 	if (!pid) {
-		glk_agree_forked(&a);
+		glk_agree_fini(&a);
 		close(pipes[1]);
 		_exit(write(ready[1], &byte, 1) != 1 || read(pipes[0], &byte, 1) != 0);
 	}
