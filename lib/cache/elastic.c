@@ -243,40 +243,6 @@ static bool is_large(const struct change *c, struct glk_stretch s)
 	return c->how & GLK_COMMIT_LARGE && s.last - s.first + 1 >= c->arena->map.large;
 }
 
-static int come(struct change *c, struct glk_stretch s)
-{
-	bool large = is_large(c, s);
-	struct glk_arena *arena = c->arena;
-	struct glk_cache *cache = arena->gpu;
-	struct glk_tag *tag = glk_tag_of(arena);
-	/* what would reach beyond an end goes elsewhere */
-	struct glk_request request = {.patient = true,
-		.run = &s,
-		.single = glk_part_is_single(cache, c->e) && !large,
-		.trim = large};
-	uint32_t none[2] = {0, 0};
-	int err = request.single ? clear_wide(c, s) : 0;
-
-	if (err)
-		return err;
-	request.size = bytes_of(c, s);
-	request.rounded = given_of(c, s);
-	request.stream = glk_stream_enter(&cache->streams, c->on);
-	err = glk_limit_pledge(
-		cache, &tag->limit, tag->live, "the tag of this block", request.size);
-	if (err)
-		return err;
-	err = glk_arena_back(arena, &request, glk_extent_id(&arena->map, c->e));
-	tag->limit.pledged -= request.size;
-	if (err)
-		return err;
-	glk_part_arrive(arena, c->e, s, 0, none);
-	arena->ops->grew(arena, c->e, request.size, request.rounded);
-	c->came[c->done++] = s;
-	c->bytes += request.size;
-	return 0;
-}
-
 /* It was used by nothing yet. */
 static void undo(struct change *c)
 {
@@ -358,34 +324,58 @@ static int map_batch(struct change *c, struct batch *b, struct glk_request *requ
 	return err;
 }
 
-static int come_together(struct change *c, struct batch *b)
+/* Stretches come with the pages of a request: those of a batch, or one by itself. The tag of the block pledges them
+ * meanwhile. */
+static int have(struct change *c, struct glk_request *request,
+	const struct glk_stretch *run, uint32_t count, struct batch *b)
 {
+	struct glk_cache *cache = c->arena->gpu;
 	struct glk_tag *tag = glk_tag_of(c->arena);
-	/* all of them pages of one slot, as at the beginning of a run */
-	struct glk_request request = {.patient = true, .single = true, .lead = b->slots};
 	uint32_t none[2] = {0, 0};
 	int err;
 
-	if (!b->count)
-		return 0;
-	for (uint32_t i = 0; i < b->count; i++)
-		request.size += bytes_of(c, b->run[i]);
-	request.rounded = slots_of(&c->arena->map, b->slots);
-	request.stream = glk_stream_enter(&c->arena->gpu->streams, c->on);
-	err = glk_limit_pledge(c->arena->gpu, &tag->limit, tag->live,
-		"the tag of this block", request.size);
+	for (uint32_t i = 0; i < count; i++) {
+		request->size += bytes_of(c, run[i]);
+		request->rounded += given_of(c, run[i]);
+	}
+	request->stream = glk_stream_enter(&cache->streams, c->on);
+	err = glk_limit_pledge(
+		cache, &tag->limit, tag->live, "the tag of this block", request->size);
 	if (err)
 		return err;
-	err = map_batch(c, b, &request);
-	tag->limit.pledged -= request.size;
-	for (uint32_t i = 0; i < b->count && !err; i++) {
-		glk_part_arrive(c->arena, c->e, b->run[i], 0, none);
-		c->came[c->done++] = b->run[i];
+	err = b ? map_batch(c, b, request)
+		: glk_arena_back(c->arena, request, glk_extent_id(&c->arena->map, c->e));
+	tag->limit.pledged -= request->size;
+	if (err)
+		return err;
+	for (uint32_t i = 0; i < count; i++) {
+		glk_part_arrive(c->arena, c->e, run[i], 0, none);
+		c->came[c->done++] = run[i];
 	}
-	if (!err) {
-		c->arena->ops->grew(c->arena, c->e, request.size, request.rounded);
-		c->bytes += request.size;
-	}
+	c->arena->ops->grew(c->arena, c->e, request->size, request->rounded);
+	c->bytes += request->size;
+	return 0;
+}
+
+static int come(struct change *c, struct glk_stretch s)
+{
+	bool large = is_large(c, s);
+	/* what would reach beyond an end goes elsewhere */
+	struct glk_request request = {.patient = true,
+		.run = &s,
+		.single = glk_part_is_single(c->arena->gpu, c->e) && !large,
+		.trim = large};
+	int err = request.single ? clear_wide(c, s) : 0;
+
+	return err ? err : have(c, &request, &s, 1, NULL);
+}
+
+static int come_together(struct change *c, struct batch *b)
+{
+	/* all of them pages of one slot, as at the beginning of a run */
+	struct glk_request request = {.patient = true, .single = true, .lead = b->slots};
+	int err = b->count ? have(c, &request, b->run, b->count, b) : 0;
+
 	b->count = b->slots = 0;
 	return err;
 }
