@@ -34,23 +34,16 @@ int glk_away_start(struct glk_cache *cache)
 	if (!err)
 		err = glk_mover_init(
 			&cache->mover, &cache->streams, info.numa_node, cache->host);
-	if (!err && glk_load_relaxed(&cache->encrypts)) {
+	if (!err && glk_load_relaxed(&cache->encrypts))
 		err = glk_cipher_start(&cache->mover);
-		if (err)
-			glk_mover_fini(&cache->mover);
-	}
-	if (!err && cache->conf->tier_compress == GLK_TIER_COMPRESS_LZ4) {
+	if (!err && cache->conf->tier_compress == GLK_TIER_COMPRESS_LZ4)
 		err = glk_pack_start(&cache->mover, cache->conf->tier_compress_rest);
-		if (err)
-			glk_mover_fini(&cache->mover);
-	}
-	if (!err) {
+	if (!err)
 		err = glk_mover_borrow(&cache->mover, cache->io);
-		if (err)
-			glk_mover_fini(&cache->mover);
-	}
-	if (err)
+	if (err) {
+		glk_mover_fini(&cache->mover);
 		goto unlock;
+	}
 	/* pages of the host that lie idle make way for contents */
 	cache->mover.store.yield = cache->above->yield;
 	cache->mover.store.arg = cache;

@@ -100,21 +100,16 @@ bool glk_seal_is_here(const struct glk_cache *cache, uint32_t word)
 
 bool glk_seal_stays(const struct glk_arena *arena, uint32_t slot, uint32_t word)
 {
-	const struct glk_page *page = NULL;
-	uint32_t id, others;
+	const struct glk_kept_seal *k = word ? glk_seal_at(arena->gpu, word) : NULL;
+	const struct glk_page *page;
 
-	if (word) {
-		id = word & GLK_KEPT_RUN;
-		others = glk_seal_at(arena->gpu, word)->refs - 1;
-		if (glk_seal_at(arena->gpu, word)->page)
-			page = glk_map_page(
-				&arena->map, glk_seal_at(arena->gpu, word)->page);
-		return others + (page ? page->sealers : 0) > 0;
-	}
+	if (k)
+		return k->refs > 1 ||
+			(k->page && glk_map_page(&arena->map, k->page)->sealers);
 	page = glk_map_page(&arena->map, arena->map.page[slot]);
-	id = page->kept_as;
-	others = id ? glk_seal_at(arena->gpu, id)->refs : 0;
-	return page->elsewhere || others + page->sealers > 1;
+	if (page->kept_as)
+		k = glk_seal_at(arena->gpu, page->kept_as);
+	return page->elsewhere || (k ? k->refs : 0) + page->sealers > 1;
 }
 
 bool glk_seal_page(struct glk_arena *arena, struct glk_extent *e, uint32_t slot)
