@@ -97,9 +97,10 @@ GLK_KEY(pool, small_page, SIZE, pool_small_page, "2MiB", 2 * GLK_MIB, 8 * GLK_MI
 	"others: a power of two.")
 GLK_KEY(pool, large_page, SIZE, pool_large_page, "0", 0, 1 * GLK_GIB, "",
 	"Size of the pages inside blocks: a multiple of the small page. Larger ones are mapped in "
-	"less time and leave more memory that nothing else can use. With 0 it is 16MiB where "
-	"policy.target is auto, and what comes back to a GPU of which a job has never needed more than half "
-	"has pages of 64MiB; with a number 32MiB where that is above 1.02, else 8MiB.")
+	"less time and leave more memory that nothing else can use. With 0 and a policy.target that is a number it is "
+	"32MiB where that is above 1.02, else 8MiB; with auto there are pages of 64MiB until a quarter of the GPU was in "
+	"use, of 32MiB until a half was, and of 8MiB from then on, each followed by smaller ones for what does not fill "
+	"it, and those of the host have 16MiB.")
 GLK_KEY(pool, pages, INT, pool_pages, "1048576", 1, 16777215, "",
 	"Most pages a context may hold, over all GPUs and nodes.")
 

@@ -169,11 +169,12 @@ struct glk_map {
 	struct glk_node *node;
 	/* Held by who calls a function that says it gives the lock up; NULL: nobody shares the map. */
 	struct glk_lock *lock;
-	unsigned shift;	 /* of the slot size */
-	unsigned eighth; /* of an eighth of it */
-	uint32_t grains; /* of a slot, less one */
-	uint32_t large;	 /* slots of a large page */
-	int ends;	 /* of a free extent that are tried, by policy.ends */
+	unsigned shift;		      /* of the slot size */
+	unsigned eighth;	      /* of an eighth of it */
+	uint32_t grains;	      /* of a slot, less one */
+	uint32_t large;		      /* slots of a large page, */
+	uint32_t of[GLK_CLASS_OTHER]; /* and of each class; 0: no such pages are made */
+	int ends; /* of a free extent that are tried, by policy.ends */
 	unsigned ranges;
 	uint32_t hosted; /* slots of mappings here of pages of the host */
 	uint32_t last;	 /* extent that ends at `high`; 0: none */

@@ -37,11 +37,13 @@ enum glk_page_state {
 
 /* Sizes of pages that are kept apart. */
 enum glk_class {
-	GLK_CLASS_SMALL = 0, /* one slot */
-	GLK_CLASS_LARGE = 1, /* pool.large_page */
-	GLK_CLASS_OTHER =
-		2, /* any other number of slots: of contiguous blocks, and huge ones */
-	GLK_CLASS_COUNT = 3,
+	GLK_CLASS_SMALL = 0,  /* one slot */
+	GLK_CLASS_HALF = 1,   /* half of pool.large_page, */
+	GLK_CLASS_LARGE = 2,  /* pool.large_page, */
+	GLK_CLASS_DOUBLE = 3, /* twice that, */
+	GLK_CLASS_HUGE = 4,   /* four times */
+	GLK_CLASS_OTHER = 5,  /* any other number of slots: of contiguous blocks */
+	GLK_CLASS_COUNT = 6,
 };
 
 #define GLK_NO_SLOT UINT32_MAX

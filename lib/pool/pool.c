@@ -9,8 +9,8 @@
 
 /*
  * With 8 MiB jobs hold 1.005 of what is live; pages of 32 MiB halve the time of their first pass
- * and want 2 to 5 % of it: so they are for those who allow that. Where it depends on the time, as with
- * auto, those of 16 MiB give most of the one and cost little of the other (t/bench/frontier.md).
+ * and want 2 to 5 % of it: so they are for those who allow that. Where that depends on the time, as with
+ * auto, there are all sizes from 8 to 64 MiB (t/bench/frontier.md).
  */
 static size_t large_page(const struct glk_conf *conf)
 {
@@ -19,6 +19,13 @@ static size_t large_page(const struct glk_conf *conf)
 	if (glk_conf_target_is_auto(conf))
 		return 16 * GLK_MIB;
 	return glk_conf_target(conf, 0) > 1.02 ? 32 * GLK_MIB : 8 * GLK_MIB;
+}
+
+/* Whether pages of a GPU have all sizes. */
+static bool is_graded(const struct glk_conf *conf)
+{
+	return !conf->pool_large_page && glk_conf_target_is_auto(conf) &&
+		conf->pool_small_page < 8 * GLK_MIB;
 }
 
 static struct glk_node *node_init(
@@ -36,8 +43,8 @@ static struct glk_node *node_init(
 	node->page_size[GLK_CLASS_SMALL] = conf->pool_small_page;
 	node->page_size[GLK_CLASS_LARGE] = large_page(conf);
 	/* a page costs the driver much the same, whatever its size, and copies to the GPU stand still meanwhile */
-	if (gpu && !conf->pool_large_page && glk_conf_target_is_auto(conf))
-		node->huge = 64 * GLK_MIB;
+	for (int c = GLK_CLASS_HALF; gpu && is_graded(conf) && c <= GLK_CLASS_HUGE; c++)
+		node->page_size[c] = 8 * GLK_MIB << (c - GLK_CLASS_HALF);
 	if (!gpu)
 		node->gpu = &pool->nodes[(index - pool->gpus) % pool->hosts];
 	/* live keys: a pool may be made late. What is lent counts at the lender */

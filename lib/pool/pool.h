@@ -64,8 +64,7 @@ struct glk_node {
 	struct glk_place place;
 	const struct glk_source *source;
 	uint8_t index;
-	size_t page_size[GLK_CLASS_OTHER]; /* of small and large pages */
-	size_t huge; /* bytes of the pages that are made before large ones where there is ample memory; 0: no others */
+	size_t page_size[GLK_CLASS_OTHER]; /* 0: none of that class are made */
 	struct glk_idstack free[GLK_CLASS_COUNT];
 	glk_atomic(uint64_t) free_bytes[GLK_CLASS_COUNT];
 	glk_atomic(uint64_t) held; /* bytes of physical memory */
@@ -182,10 +181,11 @@ int glk_node_adopt(struct glk_node *node, size_t size, uint64_t handle, uint64_t
 
 static inline enum glk_class glk_node_class(const struct glk_node *node, size_t size)
 {
-	if (size == node->page_size[GLK_CLASS_SMALL])
-		return GLK_CLASS_SMALL;
-	return size == node->page_size[GLK_CLASS_LARGE] ? GLK_CLASS_LARGE
-							: GLK_CLASS_OTHER;
+	int c = 0;
+
+	while (c < GLK_CLASS_OTHER && size != node->page_size[c])
+		c++;
+	return (enum glk_class)c;
 }
 
 /* Memory that is no page, but counts against the same budget; nobody is asked for it. 0, or -ENOMEM without a

@@ -260,7 +260,8 @@ static void empties_caches(void)
 	free_(p, 64 * MIB, 0, NULL);
 	ok(flow_stats(context(), 0).reserved >= 72 * MIB, "freed memory is kept");
 	reset();
-	ok(flow_stats(context(), 0).reserved <= 32 * MIB, "until the cache is emptied");
+	ok(flow_stats(context(), 0).reserved <= 64 * MIB,
+		"until the cache is emptied: a page of 64 MiB may be behind what is left");
 	free_(q, 8 * MIB, 0, NULL);
 }
 

@@ -133,7 +133,7 @@ static void refuses(void)
 	void *here, *there;
 
 	set_up((const char *const[]){
-		ROOM, "driver.fault=create:from=10:len=1:err=EPERM", NULL});
+		ROOM, "driver.fault=create:from=6:len=1:err=EPERM", NULL});
 	is_int(glake_budget_set(ctx, 0, 60 * MIB), 0,
 		"a budget, so that the GPU is not asked");
 	here = take(0, 60 * MIB);

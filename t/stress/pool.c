@@ -97,7 +97,7 @@ static void *work(void *arg)
 
 	for (int i = 0; i < MOVES; i++) {
 		uint64_t dice = seed_below(&worker->state, 1000);
-		enum glk_class class = (enum glk_class)(dice & 1);
+		enum glk_class class = dice & 1 ? GLK_CLASS_LARGE : GLK_CLASS_SMALL;
 		uint32_t id;
 
 		if (dice < 100) {

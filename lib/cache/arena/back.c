@@ -30,8 +30,10 @@ struct job {
 	uint32_t first, last; /* slots */
 	/* Mappings that have to go first: idle ones at the ends, and what is stale between them. */
 	struct glk_limbo_run end[2], stale;
-	uint32_t more; /* slots behind the last one that its last page has too */
-	uint32_t huge; /* slots of a huge page; 0: there are to be none */
+	uint32_t
+		more; /* slots behind the last one that its last page, of class `ends_in`, has too */
+	enum glk_class ends_in, least,
+		most;  /* pages inside runs are of these two and what lies between */
 	bool sole;     /* one page is to have all of it */
 	uint32_t made; /* pages mapped so far, linked; 0: none */
 	struct glk_supply supply;
@@ -40,9 +42,9 @@ struct job {
 /* A run of slots without a page, and what is to be mapped there. */
 struct run {
 	uint32_t first, last;
-	uint32_t lead;	/* single pages at its beginning */
-	uint32_t huge;	/* huge ones behind them, */
-	uint32_t large; /* and large ones; the rest are single ones again */
+	uint32_t lead; /* single pages at its beginning */
+	uint32_t
+		inner; /* slots of larger ones behind them; the rest are single ones again */
 };
 
 /* Single pages at the beginning of a run: in a slot that others may use too. */
@@ -76,8 +78,7 @@ static struct run plan_run(const struct job *job, uint32_t first, uint32_t last)
 	if (map->large < 2 || slots <= run.lead || job->request->single)
 		return run;
 	slots -= run.lead;
-	run.huge = job->huge ? slots / job->huge : 0;
-	run.large = (slots - run.huge * job->huge) / map->large;
+	run.inner = slots - slots % map->of[job->least];
 	return run;
 }
 
@@ -94,10 +95,10 @@ static bool next_run(const struct job *job, uint32_t slot, struct run *ret_run)
 	return true;
 }
 
-/* Slots of a run behind its lead that are not of single pages. */
-static uint32_t in_large(const struct job *job, const struct run *run)
+/* Slots of the page at the end of a run that has some behind the block. */
+static uint32_t end_of(const struct job *job, const struct run *run)
 {
-	return run->huge * job->huge + run->large * job->map->large;
+	return run->last > job->last ? job->map->of[job->ends_in] : 0;
 }
 
 /* Nothing stands in for it. */
@@ -112,18 +113,26 @@ static struct glk_need count_need(const struct job *job)
 	struct run run;
 
 	if (is_one_page(job)) {
-		need = (struct glk_need){.other = (uint64_t)(job->last - job->first + 1)
-				<< job->map->shift,
-			.others = 1,
-			.whole = true,
-			.tries = job->sole};
+		need.other = (uint64_t)(job->last - job->first + 1) << job->map->shift;
+		need.pages[glk_node_class(
+			glk_request_node(job->arena, job->request), need.other)] = 1;
+		need.whole = true;
+		need.tries = job->sole;
 		return need;
 	}
-	need.other = (uint64_t)job->huge << job->map->shift;
+	need.least = job->least;
 	for (uint32_t slot = job->first; next_run(job, slot, &run); slot = run.last + 1) {
-		need.others += run.huge;
-		need.large += run.large;
-		need.small += run.last - run.first + 1 - in_large(job, &run);
+		uint32_t end = end_of(job, &run), left = run.inner - end;
+
+		need.pages[GLK_CLASS_SMALL] += run.last - run.first + 1 - run.inner;
+		for (int c = job->most; c >= (int)job->least && left; c--) {
+			need.pages[c] += left / job->map->of[c];
+			left %= job->map->of[c];
+		}
+		if (end) {
+			need.end = job->ends_in;
+			need.pages[job->ends_in]++;
+		}
 		if (run.last >= job->last)
 			break;
 	}
@@ -142,7 +151,7 @@ static uint32_t find_more(const struct job *job)
 {
 	const struct glk_request *request = job->request;
 	const struct glk_map *map = job->map;
-	uint32_t last = job->last, before, slots, lead, more;
+	uint32_t last = job->last, before, slots, lead, more, end = map->of[job->ends_in];
 
 	/* a slot for small blocks has a page of its own */
 	if (map->large < 2 || job->e->whole || job->e->size != request->rounded ||
@@ -158,7 +167,7 @@ static uint32_t find_more(const struct job *job)
 	lead = lead_of(job, before);
 	slots = last - before + 1;
 	slots -= lead < slots ? lead : slots;
-	more = (map->large - slots % map->large) % map->large;
+	more = (end - slots % end) % end;
 	if (!more || slots >= WHOLE * map->large ||
 		((uint64_t)last + more + 1) << map->shift > map->end ||
 		glk_is_claimed(map, last + 1, last + more) ||
@@ -168,18 +177,22 @@ static uint32_t find_more(const struct job *job)
 	return more;
 }
 
-/* Slots of the pages that come before large ones inside a run; 0: there are to be none. They are for runs that are had
- * by themselves, such as contents that come back: how much there will be is known then. */
-static uint32_t find_huge(const struct job *job)
+/*
+ * The sizes of pages inside runs. Those that are had by themselves, such as contents that come back, are of large pages at
+ * least: how much there will be is known then. Others have half of that on a GPU that fills up, and may have the halves of
+ * what was made while it was empty.
+ */
+static void find_sizes(struct job *job)
 {
-	const struct glk_request *request = job->request;
-	uint32_t huge = (uint32_t)(glk_request_node(job->arena, request)->huge >>
-		job->map->shift);
+	const struct glk_map *map = job->map;
+	const struct glk_node *node = glk_request_node(job->arena, job->request);
+	bool graded = map->of[GLK_CLASS_HUGE] && !node->gpu && !job->arena->ops->fixed;
 
-	if (!request->run || request->single || is_one_page(job) ||
-		job->last - job->first + 1 < huge || !glk_supply_is_ample(job->arena))
-		return 0;
-	return huge;
+	job->most = graded ? GLK_CLASS_HUGE : GLK_CLASS_LARGE;
+	job->least = graded && !job->request->run ? GLK_CLASS_HALF : GLK_CLASS_LARGE;
+	job->ends_in = glk_supply_largest(job->arena, job->least);
+	if (job->ends_in > GLK_CLASS_LARGE)
+		job->ends_in = GLK_CLASS_LARGE;
 }
 
 /* What guard takes away with each free is mapped once and unmapped once: a page of its size costs as much as a slot does. */
@@ -266,56 +279,48 @@ static int map_batch(struct job *job, struct batch *batch)
 	return err;
 }
 
-static int add(struct job *job, struct batch *batch, uint32_t *list)
+static int add(struct job *job, struct batch *batch, uint32_t id)
 {
-	batch->page[batch->count++] = glk_supply_pop(job->arena, list);
+	batch->page[batch->count++] = id;
 	return batch->count == BATCH ? map_batch(job, batch) : 0;
 }
 
-/* A large page, or small ones in its place, but for so many slots behind the block. */
-static int add_large(struct job *job, struct batch *batch, uint32_t more)
+/* So many slots, in pages of so many or fewer: the largest that there are. */
+static int add_slots(struct job *job, struct batch *batch, uint32_t slots, uint32_t most)
 {
 	int err = 0;
 
-	if (job->supply.large)
-		return add(job, batch, &job->supply.large);
-	for (uint32_t i = more; i < job->map->large && !err; i++)
-		err = add(job, batch, &job->supply.small);
-	return err;
-}
+	while (slots && !err) {
+		uint32_t id = glk_supply_pop(
+			job->arena, &job->supply, most < slots ? most : slots);
 
-/* A huge page, or large ones in its place. */
-static int add_huge(struct job *job, struct batch *batch)
-{
-	int err = 0;
-
-	if (job->supply.other)
-		return add(job, batch, &job->supply.other);
-	for (uint32_t i = 0; i < job->huge && !err; i += job->map->large)
-		err = add_large(job, batch, 0);
+		slots -= glk_page_slots(job->map, glk_map_page(job->map, id));
+		err = add(job, batch, id);
+	}
 	return err;
 }
 
 static int map_run(struct job *job, const struct run *run)
 {
-	uint32_t slots = run->last - run->first + 1;
-	uint32_t tail = slots - run->lead - in_large(job, run);
+	uint32_t slots = run->last - run->first + 1, end = end_of(job, run), last = 0;
 	struct batch batch = {.slot = run->first};
-	int err = 0;
+	int err;
 
 	if (is_one_page(job)) {
-		err = add(job, &batch, &job->supply.other);
+		err = add_slots(job, &batch, slots, slots);
 		return err ? err : map_batch(job, &batch);
 	}
-	for (uint32_t i = 0; i < run->lead && !err; i++)
-		err = add(job, &batch, &job->supply.small);
-	for (uint32_t i = 0; i < run->huge && !err; i++)
-		err = add_huge(job, &batch);
-	for (uint32_t i = 0; i < run->large && !err; i++)
-		err = add_large(job, &batch,
-			run->last > job->last && i + 1 == run->large ? job->more : 0);
-	for (uint32_t i = 0; i < tail && !err; i++)
-		err = add(job, &batch, &job->supply.small);
+	if (end && job->supply.page[job->ends_in])
+		last = glk_supply_pop(job->arena, &job->supply, end);
+	err = add_slots(job, &batch, run->lead, 1);
+	if (!err)
+		err = add_slots(job, &batch, run->inner - end, UINT32_MAX);
+	if (!err && last)
+		err = add(job, &batch, last);
+	else if (!err && end)
+		err = add_slots(job, &batch, end - job->more, 1);
+	if (!err)
+		err = add_slots(job, &batch, slots - run->lead - run->inner, 1);
 	return err || !batch.count ? err : map_batch(job, &batch);
 }
 
@@ -376,8 +381,8 @@ static int carry_out(struct job *job)
 	int err;
 
 	job->request->called = true;
+	find_sizes(job);
 	job->more = find_more(job);
-	job->huge = find_huge(job);
 	job->sole = is_sole(job);
 	last = job->last + job->more;
 	/* also for what the driver may keep there */

@@ -157,20 +157,23 @@ int glk_back(struct glk_arena *arena, struct glk_request *request, uint32_t exte
  * taken from where they were, in the order of the request's stream, and linked: glk_page_next().
  */
 struct glk_supply {
-	uint32_t small, large, other; /* first page of each list; 0: none */
-	uint32_t small_count, large_count;
+	uint32_t page[GLK_CLASS_COUNT]; /* first page of each list; 0: none */
+	uint32_t slots;			/* of small pages */
 };
 
 struct glk_need {
-	uint32_t small, large; /* pages */
-	uint32_t others;       /* pages of another size, */
-	uint64_t other;	       /* bytes of each */
-	bool whole;	       /* and nothing can stand in for them */
-	bool tries;	       /* who asks has another way: no ladder is climbed for it */
+	uint32_t pages[GLK_CLASS_COUNT]; /* of each class */
+	uint64_t other;			 /* bytes of one that is of none */
+	bool whole;			 /* nothing stands in for them */
+	enum glk_class
+		least; /* of those that stand in for larger ones before small ones do */
+	enum glk_class
+		end; /* no others but small ones stand in for the last of this class; 0: there is none */
+	bool tries; /* who asks has another way: no ladder is climbed for it */
 };
 
-/* 0, or -ENOMEM with a record of what was tried, and nothing taken. Small pages may stand in for
- * large ones, as many as fill one. Gives the lock up meanwhile. */
+/* 0, or -ENOMEM with a record of what was tried, and nothing taken. Smaller pages may stand in for
+ * larger ones, as many as fill one. Gives the lock up meanwhile. */
 int glk_supply_get(struct glk_arena *arena, struct glk_request *request,
 	const struct glk_need *need, struct glk_supply *ret_supply);
 /* Puts all pages that are left back to where the next request finds them. */
@@ -178,13 +181,15 @@ void glk_supply_put_back(struct glk_arena *arena, struct glk_supply *supply);
 /* One try of glk_arena_pages(). */
 int glk_supply_chain(
 	struct glk_arena *arena, struct glk_request *request, uint32_t *ret_pages);
-/* The first of a list. */
-uint32_t glk_supply_pop(struct glk_arena *arena, uint32_t *list);
+/* The largest page that is left of so many slots or fewer. */
+uint32_t glk_supply_pop(
+	struct glk_arena *arena, struct glk_supply *supply, uint32_t slots);
 
 /* Whether so many bytes of pages more, for a request, are within what may be held, and that is far above what is live. */
 bool glk_supply_is_plenty(const struct glk_arena *arena, uint64_t size, uint64_t bytes);
-/* Whether the most that was ever live is less than half of what there is. */
-bool glk_supply_is_ample(const struct glk_arena *arena);
+/* The class of the largest pages that are made for a request whose least is that one: the more of the GPU its most was
+ * ever live of, the smaller. */
+enum glk_class glk_supply_largest(const struct glk_arena *arena, enum glk_class least);
 /* Bytes that may be held, with a request of so many more, before memory is looked for more
  * closely. */
 uint64_t glk_supply_target(struct glk_cache *gpu, uint64_t size);

@@ -16,6 +16,7 @@
 #include "cache/cache.h"
 
 #include <errno.h>
+#include <string.h>
 
 /* Groups of 64 slots whose idle pages are looked at for a request, in each of the passes. */
 #define GROUPS 256
@@ -29,50 +30,48 @@
 struct order {
 	struct glk_arena *arena;
 	struct glk_request *request;
+	const struct glk_need *need;
 	struct glk_supply *supply;
-	struct glk_node *node; /* that the pages are of */
-	uint32_t small, large; /* missing pages */
-	uint32_t others;       /* likewise, of another size, */
-	uint64_t other;	       /* bytes of each */
-	bool whole;	       /* nothing stands in for them */
+	struct glk_node *node;		/* that the pages are of */
+	uint32_t lack[GLK_CLASS_COUNT]; /* missing pages */
 	int err;
 };
 
-static bool is_done(const struct order *o)
+static uint64_t size_of(const struct order *o, enum glk_class class)
 {
-	return !o->small && !o->large && !o->others;
+	const struct glk_map *map = &o->arena->map;
+
+	return class == GLK_CLASS_OTHER ? o->need->other
+					: (uint64_t)map->of[class] << map->shift;
 }
 
 static uint64_t missing(const struct order *o)
 {
-	const struct glk_map *map = &o->arena->map;
+	uint64_t bytes = 0;
 
-	return (((uint64_t)o->small + (uint64_t)o->large * map->large) << map->shift) +
-		o->others * o->other;
+	for (int c = 0; c < GLK_CLASS_COUNT; c++)
+		bytes += o->lack[c] ? o->lack[c] * size_of(o, (enum glk_class)c) : 0;
+	return bytes;
+}
+
+static bool is_done(const struct order *o)
+{
+	return !missing(o);
 }
 
 static void push(struct order *o, uint32_t id)
 {
 	struct glk_map *map = &o->arena->map;
-	uint64_t size = glk_map_page(map, id)->size;
-	uint32_t *list = &o->supply->other;
+	unsigned class = glk_map_page(map, id)->class;
+	uint32_t *list = &o->supply->page[class];
 
-	if (o->others && size == o->other) {
-		o->others--;
-	} else if (size == glk_slot_bytes(map)) {
-		list = &o->supply->small;
-		o->supply->small_count++;
-		o->small -= o->small > 0;
-	} else {
-		list = &o->supply->large;
-		o->supply->large_count++;
-		o->large -= o->large > 0;
-	}
+	o->lack[class] -= o->lack[class] > 0;
+	o->supply->slots += class == GLK_CLASS_SMALL;
 	glk_page_link(map, id, *list);
 	*list = id;
 }
 
-uint32_t glk_supply_pop(struct glk_arena *arena, uint32_t *list)
+static uint32_t pop(struct glk_arena *arena, uint32_t *list)
 {
 	uint32_t id = *list;
 
@@ -80,13 +79,24 @@ uint32_t glk_supply_pop(struct glk_arena *arena, uint32_t *list)
 	return id;
 }
 
+uint32_t glk_supply_pop(
+	struct glk_arena *arena, struct glk_supply *supply, uint32_t slots)
+{
+	int c = GLK_CLASS_OTHER;
+
+	while (c > 0 &&
+		(!supply->page[c] ||
+			glk_page_slots(&arena->map,
+				glk_map_page(&arena->map, supply->page[c])) > slots))
+		c--;
+	return pop(arena, &supply->page[c]);
+}
+
 void glk_supply_put_back(struct glk_arena *arena, struct glk_supply *supply)
 {
-	uint32_t *const lists[] = {&supply->small, &supply->large, &supply->other};
-
-	for (size_t i = 0; i < sizeof(lists) / sizeof(*lists); i++) {
-		while (*lists[i]) {
-			uint32_t id = glk_supply_pop(arena, lists[i]);
+	for (int c = 0; c < GLK_CLASS_COUNT; c++) {
+		while (supply->page[c]) {
+			uint32_t id = pop(arena, &supply->page[c]);
 
 			/* lost meanwhile, with a mapping that the driver kept */
 			if (glk_page_state(glk_map_page(&arena->map, id)) ==
@@ -107,7 +117,7 @@ static uint32_t take_other(struct order *o)
 	uint32_t id, next, past = 0, count = 0;
 
 	while ((id = glk_node_take(o->node, GLK_CLASS_OTHER))) {
-		if (glk_map_page(map, id)->size == o->other)
+		if (glk_map_page(map, id)->size == o->need->other)
 			break;
 		glk_page_link(map, id, past);
 		past = id;
@@ -144,11 +154,11 @@ static uint32_t take_free(struct order *o, enum glk_class class)
 }
 
 /* As long as some of a class are missing. */
-static void take_class(struct order *o, enum glk_class class, const uint32_t *count)
+static void take_class(struct order *o, enum glk_class class)
 {
 	uint32_t id;
 
-	while (*count && (id = take_free(o, class))) {
+	while (o->lack[class] && (id = take_free(o, class))) {
 		push(o, id);
 		glk_plan_step(o->arena->gpu);
 	}
@@ -156,9 +166,8 @@ static void take_class(struct order *o, enum glk_class class, const uint32_t *co
 
 static void take_all_free(struct order *o)
 {
-	take_class(o, GLK_CLASS_LARGE, &o->large);
-	take_class(o, GLK_CLASS_SMALL, &o->small);
-	take_class(o, glk_node_class(o->node, o->other), &o->others);
+	for (int c = GLK_CLASS_COUNT - 1; c >= 0; c--)
+		take_class(o, (enum glk_class)c);
 }
 
 /* The oldest mapping goes when a page would have more than the configuration wants. */
@@ -206,15 +215,18 @@ static enum glk_idle_answer take_one(struct glk_map *map, uint32_t id, void *arg
 	return *pass->count ? GLK_IDLE_NEXT : GLK_IDLE_STOP;
 }
 
-/* Idle pages of so many slots, as long as some are missing: see struct pass. */
-static void take_idle(struct order *o, uint32_t slots, const uint32_t *count)
+/* Idle pages of a class, as long as some are missing: see struct pass. */
+static void take_idle(struct order *o, enum glk_class class)
 {
 	bool alone = glk_clock_alone(&o->arena->gpu->streams);
-	struct pass pass = {.order = o, .count = count};
+	struct pass pass = {.order = o, .count = &o->lack[class]};
 
-	for (int waits = 0; waits < (alone ? 1 : 2) && *count; waits++) {
-		struct glk_idle_walk walk = {
-			.of = glk_node_of(o->node), .slots = slots, .groups = GROUPS};
+	if (!o->lack[class])
+		return;
+	for (int waits = 0; waits < (alone ? 1 : 2) && *pass.count; waits++) {
+		struct glk_idle_walk walk = {.of = glk_node_of(o->node),
+			.slots = (uint32_t)(size_of(o, class) >> o->arena->map.shift),
+			.groups = GROUPS};
 
 		pass.waits = waits;
 		glk_idle_each(&o->arena->map, &walk, take_one, &pass);
@@ -223,16 +235,10 @@ static void take_idle(struct order *o, uint32_t slots, const uint32_t *count)
 
 static void take_all_idle(struct order *o)
 {
-	struct glk_map *map = &o->arena->map;
-
-	if (!map->space->of[glk_node_of(o->node)].idle_slots)
+	if (!o->arena->map.space->of[glk_node_of(o->node)].idle_slots)
 		return;
-	if (o->large)
-		take_idle(o, map->large, &o->large);
-	if (o->small)
-		take_idle(o, 1, &o->small);
-	if (o->others)
-		take_idle(o, (uint32_t)(o->other >> map->shift), &o->others);
+	for (int c = GLK_CLASS_COUNT - 1; c >= 0; c--)
+		take_idle(o, (enum glk_class)c);
 }
 
 struct borrow {
@@ -270,43 +276,68 @@ static void borrow_all(struct order *o)
 	if (home->map.space == o->arena->map.space ||
 		!home->map.space->of[GLK_OF_NODE].idle_slots)
 		return;
-	if (o->large)
-		borrow(home, home->map.large, o->large);
-	if (o->small)
-		borrow(home, 1, o->small);
+	for (int c = GLK_CLASS_HUGE; c >= 0; c--)
+		if (o->lack[c])
+			borrow(home, home->map.of[c], o->lack[c]);
 	take_all_free(o);
 }
 
-/* Small pages in place of large ones, as many as fill one; those over go back at the end. */
+/* Small pages in place of those of up to a large one, as many as fill some; those over go back at the end. */
 static void stand_in(struct order *o)
 {
-	struct glk_map *map = &o->arena->map;
-	uint32_t had = o->supply->small_count, want, large = o->large;
+	const struct glk_map *map = &o->arena->map;
+	uint32_t had = o->supply->slots, slots = 0, lack[GLK_CLASS_LARGE + 1], in;
 
-	if (!o->large)
+	if (o->need->whole)
 		return;
-	want = o->large * map->large;
-	o->small += want;
-	o->large = 0;
+	for (int c = GLK_CLASS_HALF; c <= GLK_CLASS_LARGE; c++) {
+		lack[c] = o->lack[c];
+		slots += lack[c] * map->of[c];
+		o->lack[c] = 0;
+	}
+	if (!slots)
+		return;
+	o->lack[GLK_CLASS_SMALL] += slots;
 	take_all_free(o);
 	take_all_idle(o);
 	/* what is missing of the last one is made small as well, so that none is wasted */
-	had = o->supply->small_count - had;
-	want = (had + map->large - 1) / map->large;
-	if (want > large)
-		want = large;
-	o->small -= (large - want) * map->large;
-	o->large = large - want;
+	had = o->supply->slots - had;
+	for (int c = GLK_CLASS_HALF; c <= GLK_CLASS_LARGE; c++) {
+		if (!lack[c])
+			continue;
+		in = (had + map->of[c] - 1) / map->of[c];
+		in = in < lack[c] ? in : lack[c];
+		had -= in * map->of[c] < had ? in * map->of[c] : had;
+		o->lack[c] = lack[c] - in;
+		o->lack[GLK_CLASS_SMALL] -= o->lack[c] * map->of[c];
+	}
 }
 
-/* Bytes of the next page that is missing. */
+/* Twice as many pages of half the size in place of those that are larger than a class, where none is left of their own.
+ * One that nothing follows stays. */
+static void halve(struct order *o, enum glk_class down_to)
+{
+	for (int c = GLK_CLASS_HUGE; c > (int)down_to; c--) {
+		uint32_t count;
+
+		if (!o->lack[c])
+			continue;
+		take_idle(o, (enum glk_class)c);
+		count = o->lack[c] - (o->lack[c] && c == (int)o->need->end);
+		o->lack[c] -= count;
+		o->lack[c - 1] += 2 * count;
+		take_class(o, (enum glk_class)(c - 1));
+	}
+}
+
+/* Bytes of the next page that is missing: the largest. */
 static uint64_t next_size(const struct order *o)
 {
-	uint64_t slot = glk_slot_bytes(&o->arena->map);
+	int c = GLK_CLASS_OTHER;
 
-	if (o->others)
-		return o->other;
-	return o->large ? slot * o->arena->map.large : slot;
+	while (c > 0 && !o->lack[c])
+		c--;
+	return size_of(o, (enum glk_class)c);
 }
 
 static bool may_hold(const struct order *o, uint64_t most)
@@ -375,17 +406,20 @@ bool glk_supply_is_plenty(const struct glk_arena *arena, uint64_t size, uint64_t
 	return held + bytes <= most && most <= glk_node_most(gpu->node);
 }
 
-bool glk_supply_is_ample(const struct glk_arena *arena)
+enum glk_class glk_supply_largest(const struct glk_arena *arena, enum glk_class least)
 {
 	struct glk_cache *gpu = arena->gpu;
 	uint64_t most = glk_node_most(gpu->node), peak = glk_seats_peak(gpu),
 		 others = glk_load_relaxed(&gpu->held_by_others);
 
-	if (arena->ops->fixed)
-		return false;
 	peak = peak < gpu->past_peak ? gpu->past_peak : peak;
 	most = most < gpu->memory ? most : gpu->memory;
-	return others < most && peak <= (most - others) / 2;
+	most = others < most ? most - others : 0;
+	if (peak <= most / 4)
+		return GLK_CLASS_HUGE;
+	if (peak > most / 2)
+		return least;
+	return least == GLK_CLASS_LARGE ? GLK_CLASS_HUGE : GLK_CLASS_DOUBLE;
 }
 
 bool glk_supply_drain(struct glk_arena *arena, uint64_t size)
@@ -472,19 +506,6 @@ bool glk_supply_tight(const struct glk_arena *arena, uint64_t size)
 	return slack + (most > held ? most - held : 0) < held / 5;
 }
 
-/* Large pages in place of huge ones. */
-static int do_without_huge(struct order *o)
-{
-	const struct glk_map *map = &o->arena->map;
-
-	o->large += o->others * ((uint32_t)(o->other >> map->shift) / map->large);
-	o->others = 0;
-	take_all_free(o);
-	take_all_idle(o);
-	stand_in(o);
-	return grow_all(o, UINT64_MAX);
-}
-
 /* What the target is for: before the node grows past it, memory is looked for more closely. */
 static int economise(struct order *o, uint64_t target)
 {
@@ -497,6 +518,8 @@ static int economise(struct order *o, uint64_t target)
 		take_all_free(o);
 		take_all_idle(o);
 	}
+	if (!o->need->whole && !o->request->run)
+		halve(o, o->need->least);
 	stand_in(o);
 	borrow_all(o);
 	held = glk_node_own(o->node);
@@ -506,7 +529,13 @@ static int economise(struct order *o, uint64_t target)
 		glk_trim_release(home, o->node, over < missing(o) ? over : missing(o),
 			GROUPS, NULL);
 	err = grow_all(o, UINT64_MAX);
-	return err == -ENOMEM && o->others && !o->whole ? do_without_huge(o) : err;
+	if (err != -ENOMEM || o->need->whole)
+		return err;
+	/* there may be memory, but not in such pieces */
+	halve(o, o->need->least);
+	take_all_idle(o);
+	stand_in(o);
+	return grow_all(o, UINT64_MAX);
 }
 
 static int again(struct glk_climb *c)
@@ -538,16 +567,13 @@ int glk_supply_get(struct glk_arena *arena, struct glk_request *request,
 {
 	struct order o = {.arena = arena,
 		.request = request,
+		.need = need,
 		.supply = ret_supply,
-		.node = glk_request_node(arena, request),
-		.small = need->small,
-		.large = need->large,
-		.others = need->others,
-		.other = need->other,
-		.whole = need->whole};
+		.node = glk_request_node(arena, request)};
 	uint64_t target;
 	int err = 0;
 
+	memcpy(o.lack, need->pages, sizeof(o.lack));
 	*ret_supply = (struct glk_supply){0};
 	take_all_free(&o);
 	if (!is_done(&o) && arena->map.space->unsealed) {
@@ -556,6 +582,8 @@ int glk_supply_get(struct glk_arena *arena, struct glk_request *request,
 		glk_limbo_reap(&limbo, &arena->map);
 		take_all_free(&o);
 	}
+	if (!is_done(&o) && !need->whole)
+		halve(&o, glk_supply_largest(arena, need->least));
 	/* pages of the host cost more than a mapping: idle ones are taken before new ones are made */
 	target = o.node == arena->gpu->node ? glk_supply_target(arena->gpu, request->size)
 					    : UINT64_MAX;
@@ -578,11 +606,14 @@ struct chain {
 	uint32_t first, last;
 };
 
-static void add(struct glk_arena *arena, struct chain *c, uint32_t *list, uint32_t count)
+/* So many slots, in pages of so many or fewer. */
+static void add(struct glk_arena *arena, struct chain *c, struct glk_supply *supply,
+	uint32_t slots, uint32_t most)
 {
-	for (; count; count--) {
-		uint32_t id = glk_supply_pop(arena, list);
+	while (slots) {
+		uint32_t id = glk_supply_pop(arena, supply, most < slots ? most : slots);
 
+		slots -= glk_page_slots(c->map, glk_map_page(c->map, id));
 		glk_page_link(c->map, id, 0);
 		if (c->last)
 			glk_page_link(c->map, c->last, id);
@@ -604,19 +635,17 @@ int glk_supply_chain(
 
 	if (of > 1)
 		large = (slots - request->lead - request->tail) / of;
-	need = (struct glk_need){.small = slots - large * of, .large = large};
+	need = (struct glk_need){.least = GLK_CLASS_LARGE};
+	need.pages[GLK_CLASS_SMALL] = slots - large * of;
+	need.pages[GLK_CLASS_LARGE] = large;
 	glk_plan_begin(arena->gpu);
 	err = glk_supply_get(arena, request, &need, &supply);
 	glk_plan_end(arena->gpu);
 	if (err)
 		return err;
-	add(arena, &chain, &supply.small, request->lead);
-	for (uint32_t i = 0; i < large; i++) {
-		bool whole = supply.large > 0;
-
-		add(arena, &chain, whole ? &supply.large : &supply.small, whole ? 1 : of);
-	}
-	add(arena, &chain, &supply.small, need.small - request->lead);
+	add(arena, &chain, &supply, request->lead, 1);
+	add(arena, &chain, &supply, large * of, UINT32_MAX);
+	add(arena, &chain, &supply, slots - large * of - request->lead, 1);
 	*ret_pages = chain.first;
 	glk_supply_put_back(arena, &supply);
 	return 0;

@@ -233,7 +233,9 @@ int glk_map_init(struct glk_map *map, struct glk_space *space,
 	map->shift = shift_of(node);
 	map->eighth = map->shift - GLK_EIGHTH_SHIFT;
 	map->grains = (1u << (map->shift - GLK_GRAIN_SHIFT)) - 1;
-	map->large = (uint32_t)(node->page_size[GLK_CLASS_LARGE] >> map->shift);
+	for (int c = 0; c < GLK_CLASS_OTHER; c++)
+		map->of[c] = (uint32_t)(node->page_size[c] >> map->shift);
+	map->large = map->of[GLK_CLASS_LARGE];
 	map->most = up(size.most);
 	map->step = up(size.step) < map->most ? up(size.step) : map->most;
 #define SHARE(type, name, per) map->name = space->name;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Pages of 64 MiB, behind contents that come back to a GPU of which a job needs less than half. */
+/* Sizes of the pages inside blocks: up to 64 MiB on a GPU that is empty, less the fuller it is. */
 #include "unit/cache/rig.h"
 
 #define SLOT  (2 * MIB)
+#define HALF  (8 * MIB)
 #define LARGE (16 * MIB)
+#define TWICE (32 * MIB)
 #define HUGE  (64 * MIB)
 #define BLOCK (200 * MIB)
 
@@ -71,10 +73,10 @@ static void comes_in_huge(void)
 	begin((const char *const[]){AUTO, NULL});
 	addr = rig_alloc(&rig, BLOCK, a);
 	write_words(addr);
-	is_int(count(HUGE), 0, "a block that is new has none: it may become many");
-	ok(count(LARGE) > 0, "but large ones");
+	is_int(count(HUGE), 3, "a new block has three huge pages");
+	is_int(count(HALF), 1, "and behind them one of what is left");
 	there_and_back(addr, NULL);
-	is_int(count(HUGE), 3, "three huge pages");
+	is_int(count(HUGE), 3, "it comes back to three");
 	is_int(count(SLOT), 4, "and what does not fill a large one in single pages");
 	is_int(rig_figures(&rig).reserved, BLOCK, "no more than it has");
 
@@ -116,6 +118,56 @@ static void not_after_a_peak(void)
 	rig_close(&rig, 0);
 }
 
+/* Pages behind a block, by size. */
+static void is_made_of(const struct glk_map *map, uint64_t addr, size_t bytes,
+	const char *want, const char *what)
+{
+	uint32_t slot = glk_slot_of(map, addr - map->range[0].base);
+	uint32_t behind = slot + glk_slot_of(map, bytes);
+	char got[256] = "";
+
+	while (slot < behind) {
+		struct glk_mapping m = glk_mapping_at(map, slot);
+		size_t end = strlen(got);
+
+		snprintf(got + end, sizeof(got) - end, "%s%zu", end ? " " : "",
+			(size_t)(m.last - m.first + 1) * SLOT / MIB);
+		slot = m.last + 1;
+	}
+	is_str(got, want, what);
+}
+
+/* A GPU of 1 GiB. */
+static void the_fuller_the_smaller(void)
+{
+	const struct glk_map *map = &rig.cache.arena.map;
+	uint64_t addr[4], calls;
+
+	begin((const char *const[]){AUTO, NULL});
+	addr[0] = rig_alloc(&rig, 184 * MIB, a);
+	is_made_of(map, addr[0], 184 * MIB, "64 64 32 16 8", "to a quarter up to 64 MiB");
+	addr[1] = rig_alloc(&rig, 120 * MIB, a);
+	is_made_of(map, addr[1], 120 * MIB, "64 32 16 8", "of what comes next too");
+	addr[2] = rig_alloc(&rig, 256 * MIB, a);
+	is_made_of(
+		map, addr[2], 256 * MIB, "32 32 32 32 32 32 32 32", "to a half 32 MiB");
+	addr[3] = rig_alloc(&rig, 64 * MIB, a);
+	is_made_of(map, addr[3], 64 * MIB, "8 8 8 8 8 8 8 8", "beyond it 8 MiB");
+
+	/* a block that lies elsewhere */
+	rig_free(&rig, addr[0], a);
+	rig_free(&rig, addr[2], a);
+	rig_flush(&rig);
+	calls = rig_calls(&rig, GLAKE_CALL_CREATE);
+	addr[0] = rig_alloc(&rig, 440 * MIB, a);
+	is_made_of(map, addr[0], 440 * MIB, "64 64 32 32 32 32 32 32 32 32 32 16 8",
+		"what is idle serves as it is");
+	is_int(rig_calls(&rig, GLAKE_CALL_CREATE) - calls, 1,
+		"and the smallest alone is new: the target allows it");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 3);
+}
+
 /* The driver has memory, but not in one piece. */
 static void in_large_instead(void)
 {
@@ -137,6 +189,7 @@ int main(void)
 {
 	tap_plan_later();
 	comes_in_huge();
+	the_fuller_the_smaller();
 	not_where_it_is_tight(
 		"pool.budget=390MiB", "none with a budget of less than twice that");
 	not_where_it_is_tight("soft.memory=390MiB", "nor on a GPU of so little");

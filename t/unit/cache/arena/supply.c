@@ -4,6 +4,9 @@
 
 #define PAGE (8 * MIB)
 
+#define NEED(class, count)                                                               \
+	((struct glk_need){.pages[GLK_CLASS_##class] = (count), .least = GLK_CLASS_LARGE})
+
 static struct rig rig;
 static struct CUstream_st *a, *b;
 
@@ -49,6 +52,16 @@ static uint32_t make_free(size_t size)
 	return page;
 }
 
+static uint32_t count(const struct glk_supply *supply, enum glk_class class)
+{
+	uint32_t pages = 0;
+
+	for (uint32_t id = supply->page[class]; id;
+		id = glk_page_next(&rig.cache.arena.map, id))
+		pages++;
+	return pages;
+}
+
 /* Pages of a list that keep mappings. */
 static uint32_t count_idle(uint32_t list)
 {
@@ -81,7 +94,7 @@ static void leave_idle(int count, struct CUstream_st *stream)
 /* Pages that are mapped nowhere, then new ones up to the target, then idle ones. */
 static void in_order(void)
 {
-	const struct glk_need need = {.large = 5};
+	const struct glk_need need = NEED(LARGE, 5);
 	struct glk_supply got;
 	uint64_t calls, made;
 	uint32_t page;
@@ -91,16 +104,17 @@ static void in_order(void)
 	page = make_free(PAGE);
 	calls = rig_all_calls(&rig);
 	made = creates();
-	is_int(get(a, &(struct glk_need){.large = 1}, &got), 0, "a page");
-	is_int(got.large, page, "one that is mapped nowhere goes first");
+	is_int(get(a, &NEED(LARGE, 1), &got), 0, "a page");
+	is_int(got.page[GLK_CLASS_LARGE], page, "one that is mapped nowhere goes first");
 	is_int(rig_all_calls(&rig) - calls, 0, "without a call of the driver");
 	put_back(&got);
 	is_sound(&rig, "put back, the books agree");
 
 	is_int(get(a, &need, &got), 0, "five pages");
-	is_int(got.large_count, 5, "of one size");
+	is_int(count(&got, GLK_CLASS_LARGE), 5, "of one size");
 	is_int(creates() - made, 1, "new ones, as far as 16 MiB above what was live");
-	is_int(count_idle(got.large), 3, "the rest is idle ones, with their mappings");
+	is_int(count_idle(got.page[GLK_CLASS_LARGE]), 3,
+		"the rest is idle ones, with their mappings");
 	is_int(rig_calls(&rig, GLAKE_CALL_MAP), 8, "nothing is mapped");
 	put_back(&got);
 	is_int(rig_figures(&rig).free_pages, 6 * PAGE, "put back, all can be had");
@@ -117,8 +131,8 @@ static void past_target(const char *target, uint64_t reserved, uint64_t releases
 	leave_idle(16, a);
 	is_int(rig_figures(&rig).reserved, 256 * MIB, "256 MiB were live");
 	glk_event_poll(&rig.cache.streams); /* as the search of a place does */
-	is_int(get(a, &(struct glk_need){.small = 12}, &got), 0, "12 small pages");
-	is_int(got.small_count, 12, "all of them");
+	is_int(get(a, &NEED(SMALL, 12), &got), 0, "12 small pages");
+	is_int(got.slots, 12, "all of them");
 	is_int(rig_figures(&rig).reserved, reserved, target);
 	is_int(rig_calls(&rig, GLAKE_CALL_RELEASE), releases, "large pages that went");
 	put_back(&got);
@@ -129,7 +143,7 @@ static void past_target(const char *target, uint64_t reserved, uint64_t releases
 /* Small pages in place of large ones, and none made in vain. */
 static void stands_in(void)
 {
-	const struct glk_need need = {.large = 2};
+	const struct glk_need need = NEED(LARGE, 2);
 	struct glk_supply got;
 	uint64_t made;
 
@@ -140,8 +154,8 @@ static void stands_in(void)
 	is_int(rig_figures(&rig).reserved, 60 * MIB, "no room for a large page");
 	made = creates();
 	is_int(get(a, &need, &got), 0, "two are wanted");
-	is_int(got.large_count, 0, "neither is large");
-	is_int(got.small_count, 8, "small ones stand in");
+	is_int(count(&got, GLK_CLASS_LARGE), 0, "neither is large");
+	is_int(got.slots, 8, "small ones stand in");
 	is_int(creates() - made, 0, "as many as there are");
 	put_back(&got);
 	is_sound(&rig, "the books agree");
@@ -154,7 +168,7 @@ static void stands_in(void)
 	make_free(10 * MIB);
 	made = creates();
 	is_int(get(a, &need, &got), 0, "two, with five small pages there");
-	is_int(got.large_count * 4 + got.small_count, 8, "not a slot too many");
+	is_int(count(&got, GLK_CLASS_LARGE) * 4 + got.slots, 8, "not a slot too many");
 	ok(rig_figures(&rig).reserved <= 64 * MIB, "the budget holds");
 	put_back(&got);
 	is_sound(&rig, "the books agree");
@@ -203,6 +217,7 @@ static void prefers_own(void)
 /* For a contiguous block: one page of its size, and no more. */
 static void takes_one(void)
 {
+	struct glk_need need = NEED(OTHER, 1);
 	struct glk_supply got;
 	uint64_t addr[3], calls;
 
@@ -214,10 +229,11 @@ static void takes_one(void)
 		rig_free(&rig, addr[i], a);
 	glk_event_poll(&rig.cache.streams);
 	calls = rig_calls(&rig, GLAKE_CALL_UNMAP);
-	is_int(get(a, &(struct glk_need){.others = 1, .other = 6 * MIB, .whole = true},
-		       &got),
-		0, "a page of its own");
-	ok(got.other && !got.large && !got.small, "and no others");
+	need.other = 6 * MIB;
+	need.whole = true;
+	is_int(get(a, &need, &got), 0, "a page of its own");
+	ok(got.page[GLK_CLASS_OTHER] && !got.page[GLK_CLASS_LARGE] && !got.slots,
+		"and no others");
 	is_int(rig.cache.arena.map.space->of[0].idle_slots, 6, "two are idle still");
 	is_int(rig_calls(&rig, GLAKE_CALL_UNMAP) - calls, 1, "and mapped as they were");
 	put_back(&got);
