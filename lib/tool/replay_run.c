@@ -483,6 +483,7 @@ int replay_run_new(struct glake *ctx, const struct trace *trace,
 	const struct replay_options *options, struct replay_run **ret_run)
 {
 	struct replay_run *run = calloc(1, sizeof(*run));
+	struct CUstream_st *stream = NULL;
 	size_t lanes;
 	int err = 0;
 
@@ -501,6 +502,11 @@ int replay_run_new(struct glake *ctx, const struct trace *trace,
 	run->streams = calloc(trace->streams, sizeof(struct CUstream_st *));
 	if (!run->blocks || !run->streams)
 		err = -ENOMEM;
+	/* the driver's context of the GPU takes it 0.1 s, and is there before a program's first block */
+	if (!err)
+		err = glake_stream_new(ctx, 0, &stream);
+	if (!err)
+		err = glake_stream_free(ctx, 0, stream);
 	for (size_t i = 0; i < trace->streams && !err; i++) {
 		if (trace->stream_ids[i])
 			err = glake_stream_new(ctx, 0, &run->streams[i]);
