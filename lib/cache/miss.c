@@ -307,7 +307,7 @@ int glk_miss_late(struct glk_cache *cache, const struct glk_asked *asked, int64_
 	if (err == -EBUSY) {
 		called = glk_event_record_due(
 			&cache->streams, glk_load_relaxed(&cache->node->held));
-		glk_event_ask_few(&cache->streams);
+		tries->learned = glk_event_ask_few(&cache->streams);
 		err = glk_straight_again(cache, asked, tries, ret_addr);
 		called |= tries->called;
 	}

@@ -156,9 +156,10 @@ static inline __attribute__((always_inline)) int find_place(struct glk_cache *ca
 /* Added where a stream is waited for with all that it was given so far. */
 #define LATE (UINT64_C(1) << 32)
 
-/* What a stream waits for before it has a place, for each slot that lies behind it; NEVER: it may not have it. */
+/* What a stream waits for before it has a place, for each slot that lies behind it; NEVER: it may not have it, or that
+ * is `least` or more. */
 static uint64_t count_waits(struct glk_cache *cache, const struct glk_stream *stream,
-	const struct glk_straight_place *place)
+	const struct glk_straight_place *place, uint64_t least)
 {
 	const struct glk_map *map = &cache->arena.map;
 	struct glk_use_walk walk = glk_use_begin(map, place->first, place->last);
@@ -167,7 +168,7 @@ static uint64_t count_waits(struct glk_cache *cache, const struct glk_stream *st
 	uint64_t late = 0, sum = 0;
 	unsigned waits = 0;
 
-	while (glk_use_next(map, &walk, &run)) {
+	while (late + sum < least && glk_use_next(map, &walk, &run)) {
 		const struct glk_use *use = glk_use_in(map, &run);
 
 		if (!glk_stream_foreign(stream, use))
@@ -199,7 +200,7 @@ static GLK_COLD int find_again(struct glk_cache *cache, const struct glk_stream 
 	uint64_t least = NEVER;
 	int err = -EBUSY;
 
-	for (unsigned i = 0; i < tries->count; i++) {
+	for (unsigned i = 0; tries->learned && i < tries->count; i++) {
 		*place = tries->place[i];
 		if (is_ready(cache, stream, place) && !is_beset(map, place))
 			return 0;
@@ -214,7 +215,7 @@ static GLK_COLD int find_again(struct glk_cache *cache, const struct glk_stream 
 
 		if (is_beset(map, &tries->place[i]))
 			continue;
-		waits = count_waits(cache, stream, &tries->place[i]);
+		waits = count_waits(cache, stream, &tries->place[i], least);
 		if (waits >= least)
 			continue;
 		least = waits;
@@ -282,7 +283,7 @@ static void note_peak(struct glk_cache *cache, uint64_t size)
 
 static inline void begin(struct glk_straight *tries)
 {
-	tries->again = tries->called = false;
+	tries->again = tries->called = tries->learned = false;
 	tries->looked = tries->count = 0;
 }
 

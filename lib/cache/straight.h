@@ -53,6 +53,7 @@ struct glk_straight_place {
 struct glk_straight {
 	bool again;	 /* it may call the driver, for a stream that it comes behind */
 	bool called;	 /* and did */
+	bool learned;	 /* streams told something before the second one */
 	unsigned looked; /* at extents, from the smallest on */
 	unsigned count;	 /* of places below */
 	struct glk_tree_walk walk;

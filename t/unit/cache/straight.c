@@ -305,6 +305,36 @@ static void chooses(void)
 	rig_close(&straight, 5);
 }
 
+/* Where an event in flight tells that places which were behind a wait are not any more, the first of them is had, though a
+ * larger one is the stream's own. */
+static void tells(void)
+{
+	struct CUstream_st *name[3];
+	uint64_t part[5], large, waits;
+
+	rig_open(&straight, STEPPED);
+	for (int i = 0; i < 3; i++) {
+		name[i] = rig_stream(&straight);
+		rig_alloc(&straight, 3 * MIB, name[i]);
+	}
+	for (int i = 0; i < 5; i++) {
+		part[i] = give(&straight, 8 * MIB, name[0]);
+		rig_alloc(&straight, 3 * MIB, name[0]);
+	}
+	large = give(&straight, 16 * MIB, name[2]);
+	rig_alloc(&straight, 3 * MIB, name[2]);
+	for (int i = 0; i < 5; i++)
+		rig_free(&straight, part[i], name[0]);
+	rig_free(&straight, large, name[2]);
+	ok(give(&straight, 8 * MIB, name[1]) == part[1], "a place is had behind a wait");
+	glk_soft_run_all(straight.drv);
+	waits = waits_of(&straight);
+	ok(give(&straight, 8 * MIB, name[2]) == part[0], "and one once that has told");
+	is_int((int64_t)(waits_of(&straight) - waits), 0, "behind none");
+	ok(rig_is_sound(&straight), "the books agree");
+	rig_close(&straight, 11);
+}
+
 /* A stream among so many that share a bit has what it freed itself, when all others that used it have finished. */
 static void of_a_crowd(void)
 {
@@ -448,6 +478,7 @@ int main(void)
 	half_way();
 	captured();
 	chooses();
+	tells();
 	of_a_crowd();
 	seed = seed_thread(seed_start(), 1);
 	same_places(1, "policy.target=auto");
