@@ -281,7 +281,7 @@ static unsigned bit_waits(struct glk_streams *streams, unsigned bit,
 	return s ? one_wait(streams, s, use->tick) : 1;
 }
 
-bool glk_clock_behind(struct glk_streams *streams, const struct glk_use *use,
+bool glk_clock_behind_all(struct glk_streams *streams, const struct glk_use *use,
 	const struct glk_stream *stream)
 {
 	for (uint64_t left = use->streams; left; left &= left - 1) {

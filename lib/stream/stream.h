@@ -408,8 +408,27 @@ void glk_clock_forget(struct glk_streams *streams, struct glk_use *use);
 
 /* Whether `stream` comes behind all of it, as far as is known: then it needs no stream wait before it may reuse the
  * memory. */
-bool glk_clock_behind(struct glk_streams *streams, const struct glk_use *use,
+bool glk_clock_behind_all(struct glk_streams *streams, const struct glk_use *use,
 	const struct glk_stream *stream);
+static inline bool glk_clock_behind(struct glk_streams *streams,
+	const struct glk_use *use, const struct glk_stream *stream)
+{
+	uint64_t left = use->streams & ~glk_stream_mask(stream);
+	const uint64_t *seen = streams->seen[stream->bit & (GLK_STREAM_BITS - 1)];
+
+	/* nearly always there are few streams */
+	if ((use->streams & GLK_USE_CROWD) || stream->bit >= GLK_STREAM_CROWD)
+		return glk_clock_behind_all(streams, use, stream);
+	for (; left; left &= left - 1) {
+		unsigned bit = (unsigned)__builtin_ctzll(left);
+		const struct glk_stream *s = glk_stream_at(streams, streams->by_bit[bit]);
+
+		if (seen[bit] < use->tick && streams->by_bit[bit] &&
+			s->done < use->tick && s->done < s->freed)
+			return false;
+	}
+	return true;
+}
 /* Stream waits needed before `stream` may reuse the memory: 0 if it is ordered already. */
 unsigned glk_clock_waits(struct glk_streams *streams, const struct glk_use *use,
 	const struct glk_stream *stream);
