@@ -34,9 +34,9 @@ TARGETS = ["auto", "1.005"]
 LIMITS = {
     "opt13_N": [671, 1063],
     "opt13b_LR": [1043, 2137],
-    "fsdp1": [1241, 2795],
+    "fsdp1": [1204, 2754],
     "detect": [489, 1425],
-    "serving": [3481, 3636],
+    "serving": [3186, 3347],
 }
 USUAL = ["opt13_N"]
 SERVING = tempfile.NamedTemporaryFile(suffix=".csv")

@@ -9,7 +9,7 @@
  * so that the public functions, into which these two go, keep all they need in registers.
  *
  * Progress	lock-free
- * Cost		about 225 instructions for the two together, see t/bench
+ * Cost		about 206 instructions for the two together, see t/bench
  */
 #include "cache/bin/quick.h"
 #include "cache/block.h"

@@ -56,11 +56,6 @@ static inline unsigned glk_seat_hash(const void *handle)
 		GLK_SEAT_ROWS;
 }
 
-static inline void glk_seat_add(glk_atomic(uint64_t) * figure, uint64_t by)
-{
-	glk_store_relaxed(figure, glk_load_relaxed(figure) + by);
-}
-
 /* seat.c: takes the turn, unless it was so short of late that others are at work too. */
 void glk_seat_turn(struct glk_seat *seat) __attribute__((noinline));
 
@@ -69,8 +64,8 @@ static inline void glk_seat_gave(struct glk_seat *seat, uint64_t asked, uint64_t
 {
 	uint64_t live = glk_load_relaxed(&seat->live) + asked;
 
-	glk_seat_add(&seat->allocs, 1);
-	glk_seat_add(&seat->given, given);
+	glk_add_own(&seat->allocs, 1);
+	glk_add_own(&seat->given, given);
 	glk_store_relaxed(&seat->live, live);
 	if ((int64_t)live > (int64_t)glk_load_relaxed(&seat->peak))
 		glk_store_relaxed(&seat->peak, live);
@@ -81,8 +76,10 @@ static inline void glk_seat_grew(struct glk_seat *seat, uint64_t asked, uint64_t
 {
 	uint64_t live = glk_load_relaxed(&seat->live) + asked;
 
-	glk_seat_add((int64_t)given < 0 ? &seat->back : &seat->given,
-		(int64_t)given < 0 ? -given : given);
+	if ((int64_t)given < 0)
+		glk_add_own(&seat->back, -given);
+	else
+		glk_add_own(&seat->given, given);
 	glk_store_relaxed(&seat->live, live);
 	if ((int64_t)live > (int64_t)glk_load_relaxed(&seat->peak))
 		glk_store_relaxed(&seat->peak, live);
@@ -90,9 +87,9 @@ static inline void glk_seat_grew(struct glk_seat *seat, uint64_t asked, uint64_t
 
 static inline void glk_seat_took(struct glk_seat *seat, uint64_t asked, uint64_t given)
 {
-	glk_seat_add(&seat->frees, 1);
-	glk_seat_add(&seat->live, -asked);
-	glk_seat_add(&seat->back, given);
+	glk_add_own(&seat->frees, 1);
+	glk_add_own(&seat->live, -asked);
+	glk_add_own(&seat->back, given);
 }
 
 static inline void glk_seat_alloc(struct glk_seat *seat, uint64_t asked, uint64_t given)
