@@ -17,7 +17,9 @@
 	X(row, "cache/bin/row.h")                                                        \
 	X(word, "map/space/word.h")                                                      \
 	X(index, "map/space/index.c")                                                    \
-	X(page, "pool/page.c")
+	X(page, "pool/page.c")                                                           \
+	X(source, "soft/contents.c: what is copied")                                     \
+	X(target, "soft/contents.c: where to")
 RACES(X)
 #undef X
 

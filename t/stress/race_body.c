@@ -5,6 +5,7 @@
  * operation of the header orders anything, so that both threads race for that memory.
  *
  *	RACE_idstack, RACE_row, RACE_word, RACE_index, RACE_page	which header
+ *	RACE_source, RACE_target	what the software device copies, which it tells the sanitizer in part
  *	RACE_FN		the name of the function; it says whether all was found as it was left
  */
 #include "base/atomic.h"
@@ -205,6 +206,49 @@ static void play(unsigned self)
 	payload++;
 	if (!glk_page_move(&page, GLK_PAGE_OWNED, GLK_PAGE_FREE))
 		torn = 1;
+}
+#endif
+
+#if defined(RACE_source) || defined(RACE_target)
+#define NAMED_(fn, of)	      fn##of
+#define NAMED(fn, of)	      NAMED_(fn, of)
+#define glk_soft_contents_run NAMED(RACE_FN, _copy)
+#include "../../lib/soft/contents.c"
+
+#define GRAIN (GLAKE_GRAIN / sizeof(unsigned))
+
+static struct soft soft;
+static unsigned memory[2][64 * GRAIN] __attribute__((aligned(4096)));
+static glk_atomic(uint32_t) taken;
+
+static void begin(void)
+{
+	if (glk_book_init(&soft.book, 8))
+		torn = 1;
+	memory[0][0] = 1;
+}
+
+/* One thread has the device copy, the other has a word of it. */
+static void play(unsigned self)
+{
+	struct soft_op op = {.kind = SOFT_COPY,
+		.dst = (uintptr_t)memory[1],
+		.src = (uintptr_t)memory[0],
+		.size = sizeof(memory[0])};
+	uint32_t free = 0;
+
+	if (!glk_cas_weak_acquire(&taken, &free, 1))
+		return;
+#ifdef RACE_source
+	if (self)
+		memory[0][7 * GRAIN]++;
+#else
+	if (self)
+		memory[1][7 * GRAIN] = 0;
+#endif
+	else
+		glk_soft_contents_run(&soft, &op);
+	glk_store_release(&taken, 0);
 }
 #endif
 
