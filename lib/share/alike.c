@@ -18,19 +18,22 @@
 /* Blocks of a kernel at most; each goes on with the parts behind. */
 #define BLOCKS 65536
 
+/* The chains of all threads side by side, as the words lie. */
 static void hash_part(const uint32_t *words, uint64_t bytes, struct glk_alike_number *ret)
 {
+	enum { CHAINS = GLK_ALIKE_THREADS * 4 };
 	struct glk_alike_number number = {{0}};
+	uint32_t chain[CHAINS];
 
-	for (uint32_t t = 0; t < GLK_ALIKE_THREADS; t++) {
-		uint32_t chain[4] = {1, 2, 3, 4};
-
-		for (uint64_t at = t * 4; at < bytes / 4; at += GLK_ALIKE_THREADS * 4)
-			for (uint32_t i = 0; i < 4; i++)
-				chain[i] = glk_alike_step(chain[i], words[at + i]);
-		for (uint32_t i = 0; i < 4; i++)
-			number.word[i] += glk_alike_stir(chain[i], t, i);
+	for (uint32_t k = 0; k < CHAINS; k++)
+		chain[k] = k % 4 + 1;
+	for (uint64_t left = bytes / 4, n; left; words += n, left -= n) {
+		n = left < CHAINS ? left : CHAINS;
+		for (uint64_t k = 0; k < n; k++)
+			chain[k] = glk_alike_step(chain[k], words[k]);
 	}
+	for (uint32_t k = 0; k < CHAINS; k++)
+		number.word[k % 4] += glk_alike_stir(chain[k], k / 4, k % 4);
 	*ret = number;
 }
 
