@@ -189,6 +189,34 @@ static void full(void)
 	take_down();
 }
 
+/* The stream goes on when the other thread waits. */
+static void *pass(void *arg)
+{
+	static const struct timespec soon = {.tv_nsec = 1000000};
+
+	nanosleep(&soon, NULL);
+	return rig.drv->ops->stream_sync(rig.drv, 0, a) ? NULL : arg;
+}
+
+/* Who can have one when one is gone waits for that, and for nothing else. */
+static void one_more(void)
+{
+	void *passed = NULL;
+	pthread_t thread;
+	int torn = 0;
+
+	set_up(NULL);
+	torn += pthread_create(&thread, NULL, pass, &rig) != 0;
+	for (int i = 0; i < 17; i++)
+		torn += !comes_and_goes(1000);
+	torn += pthread_join(thread, &passed) || !passed;
+	ok(!torn, "one more than there may be waits until one is gone");
+	rig.drv->ops->stream_sync(rig.drv, 0, a);
+	await_none();
+	is_sound(&rig, "the books agree");
+	take_down();
+}
+
 /* There is no thread to be had, or no memory: frees wait. */
 static void without(void)
 {
@@ -236,6 +264,7 @@ int main(void)
 	fails("unmap:nth=%d:err=EIO");
 	half();
 	full();
+	one_more();
 	without();
 	ends();
 	return tap_done();
