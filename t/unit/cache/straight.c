@@ -16,7 +16,7 @@ static struct {
 	uint64_t addr[2];
 	unsigned stream;
 } block[MOST];
-static unsigned live, apart, shorts, called;
+static unsigned live, apart, shorts, called, bent;
 static uint64_t seed;
 
 /* As if a stream had ended: the long way looks for it, and finds none. */
@@ -53,7 +53,10 @@ static void allocate(unsigned at)
 		called += rig_all_calls(&straight) != calls;
 	}
 	bend();
+	times = &crooked.cache.times[GLK_TIMED_REQUEST];
+	passed = glk_load_relaxed(&times->passed);
 	block[live].addr[1] = rig_alloc(&crooked, size, stream[1][at]);
+	bent += glk_load_relaxed(&times->passed) != passed;
 	block[live].stream = at;
 	apart += block[live].addr[0] - straight.cache.arena.map.range[0].base !=
 		block[live].addr[1] - crooked.cache.arena.map.range[0].base;
@@ -100,7 +103,7 @@ static void same_places(unsigned streams, const char *target)
 		stream[0][i] = rig_stream(&straight);
 		stream[1][i] = rig_stream(&crooked);
 	}
-	live = apart = shorts = called = 0;
+	live = apart = shorts = called = bent = 0;
 	for (unsigned i = 0; i < 6000; i++)
 		step(streams);
 	if (streams == 1)
@@ -109,6 +112,7 @@ static void same_places(unsigned streams, const char *target)
 	ok(rig_is_sound(&crooked), "and those of the long way");
 	ok(shorts > 100, "%u requests were straight", shorts);
 	is_int(called, 0, "none of them called the driver");
+	is_int(bent, 0, "of the others none was");
 	calls = rig_calls(&straight, GLAKE_CALL_MAP);
 	while (live)
 		drop(live - 1, block[live - 1].stream);
@@ -401,6 +405,32 @@ static void not_tight(void)
 	rig_close(&straight, 2);
 }
 
+/* While the GPU is suspended nobody has memory of it, also where a place is usable as it is. */
+static void odd(void)
+{
+	uint64_t addr;
+	int ends;
+
+	rig_open(&straight, NULL);
+	ends = straight.cache.arena.map.ends;
+	stream[0][0] = rig_stream(&straight);
+	rig_free(&straight, rig_alloc(&straight, 64 * MIB, stream[0][0]), stream[0][0]);
+	glk_store_relaxed(&straight.cache.suspended, true);
+	ok(rig_try(&straight, 9 * MIB, stream[0][0], 0, &addr),
+		"while it is suspended a request is refused");
+	glk_store_relaxed(&straight.cache.suspended, false);
+	ok(shorts_of(9 * MIB, stream[0][0], 20) > 10, "most are straight afterwards");
+	straight.cache.arena.map.hosted++;
+	is_int(shorts_of(9 * MIB, stream[0][0], 20), 0,
+		"and none while some memory is the host's");
+	straight.cache.arena.map.hosted--;
+	straight.cache.arena.map.ends = GLK_POLICY_ENDS_HIGH;
+	is_int(shorts_of(9 * MIB, stream[0][0], 20), 0,
+		"or where places are taken from high addresses");
+	straight.cache.arena.map.ends = ends;
+	rig_close(&straight, 0);
+}
+
 /* A pair of requests for a size: whether the second one is a hit. */
 static bool hits_again(size_t size, struct CUstream_st *a)
 {
@@ -472,6 +502,7 @@ int main(void)
 {
 	tap_plan_later();
 	not_tight();
+	odd();
 	keeps();
 	stitched();
 	hands_over();
