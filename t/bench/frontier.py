@@ -84,6 +84,7 @@ def draw(outcomes, path):
             axes.annotate(name, (x, y), (6, (4, -9)[i % 2]), textcoords="offset points", fontsize=7)
         axes.set_xscale("log")
         axes.set_yscale("log")
+        axes.set_xlim(right=1.6 * axes.get_xlim()[1])  # the names are to the right of their marks
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(lambda value, _: f"{value:g}")
             axis.set_minor_formatter(lambda value, _: "")
