@@ -33,9 +33,10 @@ struct job {
 	uint32_t
 		more; /* slots behind the last one that its last page, of class `ends_in`, has too */
 	enum glk_class ends_in, least,
-		most;  /* pages inside runs are of these two and what lies between */
-	bool sole;     /* one page is to have all of it */
-	uint32_t made; /* pages mapped so far, linked; 0: none */
+		most;	 /* pages inside runs are of these two and what lies between */
+	bool sole;	 /* one page is to have all of it */
+	uint32_t beyond; /* a page that is mapped at the end; 0: none, or small ones */
+	uint32_t made;	 /* pages mapped so far, linked; 0: none */
 	struct glk_supply supply;
 };
 
@@ -300,9 +301,20 @@ static int add_slots(struct job *job, struct batch *batch, uint32_t slots, uint3
 	return err;
 }
 
+/* The same at the end of a run that has slots behind the block. */
+static int add_end(struct job *job, struct batch *batch, uint32_t slots)
+{
+	uint32_t id = job->beyond;
+
+	if (!id)
+		return add_slots(job, batch, slots - job->more, 1);
+	job->beyond = 0;
+	return add(job, batch, id);
+}
+
 static int map_run(struct job *job, const struct run *run)
 {
-	uint32_t slots = run->last - run->first + 1, end = end_of(job, run), last = 0;
+	uint32_t slots = run->last - run->first + 1, end = end_of(job, run);
 	struct batch batch = {.slot = run->first};
 	int err;
 
@@ -310,15 +322,11 @@ static int map_run(struct job *job, const struct run *run)
 		err = add_slots(job, &batch, slots, slots);
 		return err ? err : map_batch(job, &batch);
 	}
-	if (end && job->supply.page[job->ends_in])
-		last = glk_supply_pop(job->arena, &job->supply, end);
 	err = add_slots(job, &batch, run->lead, 1);
 	if (!err)
 		err = add_slots(job, &batch, run->inner - end, UINT32_MAX);
-	if (!err && last)
-		err = add(job, &batch, last);
-	else if (!err && end)
-		err = add_slots(job, &batch, end - job->more, 1);
+	if (!err && end)
+		err = add_end(job, &batch, end);
 	if (!err)
 		err = add_slots(job, &batch, slots - run->lead - run->inner, 1);
 	return err || !batch.count ? err : map_batch(job, &batch);
@@ -341,12 +349,35 @@ static void undo(struct job *job)
 	job->made = 0;
 }
 
+/* All runs get their pages, of which the last one's end has its own first: a run before it would take that. */
+static int map_runs(struct job *job)
+{
+	uint32_t *ends = &job->supply.page[job->ends_in];
+	struct run run;
+	int err = 0;
+
+	if (job->more && *ends) {
+		job->beyond = *ends;
+		*ends = glk_page_next(job->map, *ends);
+	}
+	for (uint32_t slot = job->first; !err && next_run(job, slot, &run);) {
+		err = map_run(job, &run);
+		if (run.last >= job->last)
+			break;
+		slot = run.last + 1;
+	}
+	if (job->beyond) {
+		glk_page_link(job->map, job->beyond, *ends);
+		*ends = job->beyond;
+	}
+	return err;
+}
+
 /* Puts pages behind the slots that have none to use. */
 static int stitch(struct job *job)
 {
 	struct glk_limbo limbo = glk_request_limbo(job->arena);
 	struct glk_need need;
-	struct run run;
 	int err = finish_ends(job), failed;
 
 	failed = glk_limbo_finish(&limbo, job->map, &job->stale);
@@ -362,12 +393,7 @@ static int stitch(struct job *job)
 	}
 	if (err)
 		return err;
-	for (uint32_t slot = job->first; !err && next_run(job, slot, &run);) {
-		err = map_run(job, &run);
-		if (run.last >= job->last)
-			break;
-		slot = run.last + 1;
-	}
+	err = map_runs(job);
 	glk_supply_put_back(job->arena, &job->supply);
 	if (err)
 		undo(job);

@@ -185,6 +185,35 @@ static void in_large_instead(void)
 	rig_close(&rig, 0);
 }
 
+/* A block has two runs without pages, of which the second ends in a large page that reaches beyond it, and all else is
+ * made of halves. */
+static void ends_large_behind_halves(void)
+{
+	const struct glk_map *map = &rig.cache.arena.map;
+	uint64_t addr[2], trimmed;
+
+	begin((const char *const[]){AUTO, "policy.bins=0", NULL});
+	addr[0] = rig_alloc(&rig, 3 * HUGE, a);
+	addr[1] = rig_alloc(&rig, LARGE, a);
+	rig_free(&rig, addr[0], a);
+	rig_flush(&rig);
+	is_int(glk_cache_trim(&rig.cache, 0, false, &trimmed), 0, "a hole without pages");
+	rig_free(&rig, addr[1], a);
+	rig_flush(&rig);
+	if (glk_fault_set(rig.drv, "create:nth=1:err=ENOMEM"))
+		tap_bail("no fault");
+	addr[1] = rig_alloc(&rig, 3 * HUGE + LARGE + 12 * MIB, a);
+	ok(rig_struck(&rig), "a huge page is refused");
+	ok(addr[1] == addr[0], "of a block over the hole and what lies behind it");
+	is_made_of(map, addr[1], 3 * HUGE + LARGE + 12 * MIB,
+		"8 8 8 8 8 8 8 8 8 8 8 8 8 8 8 8 8 8 8 8 8 8 8 8 16 16",
+		"it ends in a large one");
+	is_int(rig_figures(&rig).stranded, 2 * SLOT, "of which a part lies beyond it");
+	is_sound(&rig, "the books agree");
+	rig_free(&rig, addr[1], a);
+	rig_close(&rig, 0);
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -198,5 +227,6 @@ int main(void)
 	not_where_it_is_tight("policy.target=1.05", "nor where the target is a number");
 	not_after_a_peak();
 	in_large_instead();
+	ends_large_behind_halves();
 	return tap_done();
 }
