@@ -89,12 +89,14 @@ static bool touches(const struct glk_exchange *x, const struct glk_extent *e)
 /*
  * The first or the next extent that touches the run and is not free; NULL: there is none. They are linked by address.
  * A slot may hold thousands. In a closed plan all up to this one are claimed, or all from this one on, so that it stays
- * where it is when others have the lock.
+ * where it is when others have the lock. The block of a patient exchange has the run to itself: what else touches it is
+ * away there, belongs to others, who may move or free it at any time, and is none of its business.
  */
 static struct glk_extent *next_of(const struct glk_exchange *x, struct glk_extent *e)
 {
-	if (!x->patient)
-		glk_plan_step(x->arena->gpu);
+	if (x->patient)
+		return NULL;
+	glk_plan_step(x->arena->gpu);
 	while (e->next) {
 		e = glk_extent_at(x->map, e->next);
 		if (!touches(x, e))
@@ -816,11 +818,10 @@ static int exchange(struct glk_arena *arena, struct glk_extent *e,
 		.run = *run,
 		.way = GLK_TO_GPU,
 		.on = on,
-		.patient = true};
-	int err;
+		.patient = true,
+		.first = e};
+	int err = prepare(&x);
 
-	x.first = find_first(&x);
-	err = prepare(&x);
 	if (err)
 		return err;
 	/* as one plan: others may be looking for a place here */

@@ -39,7 +39,8 @@ struct glk_exchange {
 	enum glk_way way;
 	uint32_t on;  /* a stream more that it is behind, to the GPU; 0: none */
 	bool patient; /* may wait, so that there is memory; else the plan is closed */
-	struct glk_extent *first;  /* that touches the run and is not free */
+	/* That touches the run and is not free; of a patient one `e`. */
+	struct glk_extent *first;
 	struct glk_stretch busy;   /* the part of the run that gets pages */
 	uint64_t print;		   /* of the run and of who touches it */
 	struct glk_use use;	   /* of the run, and then of the copy */

@@ -168,9 +168,61 @@ static void at_its_ends(void)
 	rig_close(&rig, 0);
 }
 
+static void errand_fetch(struct errand *e)
+{
+	e->err = glk_cache_fetch(&e->rig->cache, e->addr, e->stream);
+}
+
+/* One that lies on the host is fetched. Beside it, on its first slot too, is one that is away there, as a whole or in
+ * part, which is freed meanwhile and becomes part of what was free before it. */
+static void away_goes(int op, int nth, bool part)
+{
+	struct errand e = {.fn = errand_fetch};
+	struct glake_block block = {.sz = sizeof(block)};
+	struct glake_suspended did = {.sz = sizeof(did)};
+	struct held before, away, placed;
+	struct CUstream_st *s;
+	struct rig rig;
+
+	gate_open_rig(&rig,
+		(const char *const[]){"policy.bins=0", "tier.place=host",
+			"soft.host_memory=512MiB", "tier.host=256MiB", NULL});
+	e.rig = &rig;
+	s = rig_stream(&rig);
+	e.stream = rig_stream(&rig);
+	plan_take(&rig, &before, 3 * MIB, s);
+	plan_take(&rig, &away, 8 * MIB, s);
+	plan_take(&rig, &placed, 5 * MIB, s);
+	e.addr = placed.addr;
+	ok(away.addr == before.addr + 3 * MIB && placed.addr == away.addr + 8 * MIB,
+		"three in a row");
+	is_int(glk_cache_move(&rig.cache, away.addr, s, false,
+		       part ? &(struct glk_portion){5 * MIB, 3 * MIB} : NULL, NULL),
+		0, "the middle one goes away");
+	is_int(glk_cache_suspend(&rig.cache, true, &did), 0, "the others go to the host");
+	is_int(glk_cache_resume(&rig.cache, true, &did), 0, "and stay there");
+	ok(gate_send(&e, op, nth), "the last one is on its way there");
+	is_int(rig_free(&rig, away.addr, s), 0, "the middle one is freed");
+	ok(plan_drop(&rig, &before, s), "and the first one is");
+	is_int(gate_end(&e, 0), 0, "it ends as the call does");
+	is_int(glk_cache_query(&rig.cache, placed.addr, &block), 0, "it is there");
+	is_int((int64_t)rig_figures(&rig).placed, (int64_t)block.placed,
+		"what lies on the host is what it has there");
+	is_sound(&rig, "the books agree");
+	ok(plan_drop(&rig, &placed, s), "it keeps what was written");
+	is_int((int64_t)rig_figures(&rig).placed, 0, "then nothing does");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
 int main(void)
 {
 	tap_plan_later();
+	for (int part = 0; part < 2; part++) {
+		away_goes(GLK_OP_create, 1, part);
+		away_goes(GLK_OP_unmap, 1, part);
+		away_goes(GLK_OP_unmap, 2, part);
+	}
 	for (size_t i = 0; i < PLAN_OPS; i++) {
 		others_go_on(&plan_ops[i], 0);
 		others_go_on(&plan_ops[i], -EIO);
