@@ -310,7 +310,8 @@ static void make_whole(const struct restore *r, struct want *w)
 	if ((w->offset & part) || !glk_bit_get(map->head, slot) || !map->page[slot])
 		return;
 	page = glk_map_page(map, map->page[slot]);
-	if (page->class != GLK_CLASS_OTHER || page->size != given ||
+	if (page->class == GLK_CLASS_SMALL || page->class == GLK_CLASS_LARGE ||
+		page->size != given ||
 		(next < r->want + r->count && next->addr < w->addr + given))
 		return;
 	w->given = given;

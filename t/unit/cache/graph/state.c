@@ -446,17 +446,17 @@ static void out(void)
 	rig_close(&rig, 1);
 }
 
-static void contiguous(void)
+static void contiguous(const char *const *settings, uint64_t size)
 {
 	struct state first, none = {.count = 0};
 	uint64_t x, y, z, w;
 	struct CUstream_st *a;
 	struct rig rig;
 
-	rig_open(&rig, NULL);
+	rig_open(&rig, settings);
 	a = rig_stream(&rig);
 	open_capture(&rig, 1, a);
-	x = rig_single(&rig, 20 * MIB - 5, a);
+	x = rig_single(&rig, size - 5, a);
 	y = rig_single(&rig, MIB, a);
 	z = rig_alloc(&rig, 20 * MIB, a);
 	w = rig_single(&rig, 100, a);
@@ -467,18 +467,18 @@ static void contiguous(void)
 	ok(is_state(&rig, 1, &first), "as they were");
 	is_int(rig_query(&rig, x).flags, GLAKE_ALLOC_CONTIGUOUS, "one is contiguous");
 	ok(rig_query(&rig, x).can & GLAKE_CAN_CONTIGUOUS, "  and can be used so");
-	is_int((int64_t)rig_query(&rig, x).given, 20 * (int64_t)MIB, "  of whole slots");
+	is_int(rig_query(&rig, x).given, size, "  of whole slots");
 	is_int((int64_t)rig_query(&rig, y).pages, 1, "one has its handle");
 	is_int((int64_t)rig_query(&rig, w).pages, 1, "as another one");
 	is_int(rig_query(&rig, z).flags, 0, "and one is none of them");
 	is_sound(&rig, "the books agree");
-	first = one(x, 10 * MIB, a);
+	first = one(x, size / 2, a);
 	is_int(bring(&rig, 1, &first), 0, "half of the contiguous one");
 	is_int(rig_query(&rig, x).flags, 0, "is none, with a page larger than it is");
 	is_sound(&rig, "the books agree");
-	first = one(x, 19 * MIB, a);
+	first = one(x, size - MIB, a);
 	first.at[first.count++] = (struct glake_pool_block){
-		.ptr = (void *)(x + 19 * MIB), .size = MIB, .stream = a};
+		.ptr = (void *)(x + size - MIB), .size = MIB, .stream = a};
 	is_int(bring(&rig, 1, &first), 0, "or with another one on its page");
 	ok(is_state(&rig, 1, &first), "both are there");
 	is_int(rig_query(&rig, x).flags, 0, "and neither is");
@@ -983,7 +983,9 @@ int main(void)
 	refuses();
 	other_places();
 	out();
-	contiguous();
+	contiguous(NULL, 20 * MIB);
+	contiguous((const char *const[]){"policy.target=auto", "pool.large_page=0", NULL},
+		32 * MIB); /* of which pools have no other pages */
 	stream_has_ended();
 	too_long();
 	no_slot();
