@@ -179,9 +179,9 @@ static uint32_t find_more(const struct job *job)
 }
 
 /*
- * The sizes of pages inside runs. Those that are had by themselves, such as contents that come back, are of large pages at
- * least: how much there will be is known then. Others have half of that on a GPU that fills up, and may have the halves of
- * what was made while it was empty.
+ * The sizes of pages inside runs. Runs that are had by themselves, such as contents that come back, have large pages at the
+ * least, since it is known how much there will be. Others have some of half that size, too, which are all that is made for
+ * them once half of the GPU was live.
  */
 static void find_sizes(struct job *job)
 {

@@ -187,8 +187,8 @@ uint32_t glk_supply_pop(
 
 /* Whether so many bytes of pages more, for a request, are within what may be held, and that is far above what is live. */
 bool glk_supply_is_plenty(const struct glk_arena *arena, uint64_t size, uint64_t bytes);
-/* The class of the largest pages that are made for a request whose least is that one: the more of the GPU its most was
- * ever live of, the smaller. */
+/* The class of the largest pages that are made for a request that may have those of `least`: it falls with the most
+ * that was ever live on the GPU. */
 enum glk_class glk_supply_largest(const struct glk_arena *arena, enum glk_class least);
 /* Bytes that may be held, with a request of so many more, before memory is looked for more
  * closely. */

@@ -313,8 +313,8 @@ static void stand_in(struct order *o)
 	}
 }
 
-/* Twice as many pages of half the size in place of those that are larger than a class, where none is left of their own.
- * One that nothing follows stays. */
+/* Twice as many pages of half the size in place of those that are missing and larger than a class. One at the end of a
+ * block with slots behind it stays: of two halves the second would have no slot of the block. */
 static void halve(struct order *o, enum glk_class down_to)
 {
 	for (int c = GLK_CLASS_HUGE; c > (int)down_to; c--) {
