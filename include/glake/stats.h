@@ -65,7 +65,7 @@ struct glake_stats {
 
 	uint64_t allocs; /* requests served */
 	uint64_t frees;
-	uint64_t hits; /* requests served without a lock, by the quick bins */
+	uint64_t hits; /* requests served without a lock, with a freed block of their size */
 	uint64_t
 		misses; /* requests that looked for a place; most of them find one mapped */
 	uint64_t stitches; /* misses backed with pages that lay elsewhere */
@@ -80,7 +80,7 @@ struct glake_stats {
 
 	uint64_t called; /* misses for which the driver was called */
 	uint64_t
-		quick; /* bytes of freed blocks kept whole: in the quick bins, the last one */
+		quick; /* bytes of freed blocks kept whole: in the quick bins, and large ones */
 	uint64_t flushes; /* times that the bins gave blocks back to be merged */
 
 	/* Streams and limbo: a mapping goes when nobody on the GPU uses it any more. */

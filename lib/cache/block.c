@@ -106,6 +106,8 @@ static void take_back(struct glk_arena *arena, struct glk_seat *seat,
 		const struct glk_stretch run = {glk_extent_first(&arena->map, e),
 			glk_extent_last(&arena->map, e)};
 
+		if (arena->binned)
+			glk_quick_beside(arena->gpu, e);
 		glk_arena_merge(arena, glk_extent_id(&arena->map, e), &use);
 		if (arena->ops->place)
 			glk_sampled_freed(arena->gpu, run, &use);

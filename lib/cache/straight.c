@@ -287,6 +287,17 @@ static inline void begin(struct glk_straight *tries)
 	tries->looked = tries->count = 0;
 }
 
+/* Once more with what was on the shelf of the stream; `err`: nothing was. */
+static GLK_COLD int find_merged(struct glk_cache *cache, const struct glk_stream *stream,
+	uint64_t size, uint64_t rounded, struct glk_straight *tries,
+	struct glk_straight_place *place, int err)
+{
+	if (!glk_quick_unshelve(cache, &cache->rows[stream->id]))
+		return err;
+	begin(tries);
+	return find_place(cache, stream, size, rounded, tries, GLK_FIT_FEW, place);
+}
+
 static inline __attribute__((always_inline)) int take(struct glk_cache *cache,
 	struct glk_seat *seat, uint32_t stream_id, const struct CUstream_st *name,
 	uint64_t size, struct glk_straight *tries, uint64_t *ret_addr)
@@ -313,6 +324,8 @@ static inline __attribute__((always_inline)) int take(struct glk_cache *cache,
 	else
 		err = find_place(
 			cache, stream, size, rounded, tries, GLK_FIT_FEW, &place);
+	if (err && !tries->again)
+		err = find_merged(cache, stream, size, rounded, tries, &place, err);
 	if (err)
 		return err;
 	if (place.foreign && take_over(cache, stream, place.first, place.last, tries))
@@ -347,14 +360,30 @@ int glk_straight_again(struct glk_cache *cache, const struct glk_asked *asked,
 		ret_addr);
 }
 
+/* A block that was freed on the stream of a row and not merged, if one is of that size: no lock is taken for it. */
+static inline bool took_whole(struct glk_cache *cache, struct glk_seat *seat,
+	struct glk_row *row, uint64_t size, uint64_t *ret_addr)
+{
+	uint32_t id = glk_shelf_take(&row->shelf, glk_quick_grains(size));
+
+	if (id)
+		*ret_addr =
+			glk_hit_revive(seat, glk_extent_at(&cache->arena.map, id), size);
+	return id;
+}
+
 int glk_straight_serve(
 	struct glk_cache *cache, const struct glk_asked *asked, uint64_t *ret_addr)
 {
+	struct glk_row *row = &cache->rows[asked->id];
 	struct glk_times *times = &cache->times[GLK_TIMED_REQUEST];
 	struct glk_straight tries GLK_UNFILLED;
 	int64_t since;
 	int err;
 
+	if (glk_load_relaxed(&row->handle) == asked->stream &&
+		took_whole(cache, asked->seat, row, asked->size, ret_addr))
+		return 0;
 	begin(&tries);
 	since = glk_lock_short(&cache->lock, glk_times_due(times) ? asked->came : 0);
 	err = take(cache, asked->seat, asked->id, asked->stream, asked->size, &tries,
@@ -426,6 +455,10 @@ int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stre
 	/* by its name, not by what the row says by now: another thread may just send all requests past the bins */
 	if (name && !glk_stream_is_plain(&cache->streams, id, stream))
 		return glk_miss_plain(cache, size, stream, ret_ptr);
+	if (took_whole(cache, seat, row, size, &addr)) {
+		*ret_ptr = (void *)(uintptr_t)addr;
+		return 0;
+	}
 	begin(&tries);
 	since = glk_lock_short(&cache->lock, since);
 	err = take(cache, seat, id, name, size, &tries, &addr);
@@ -438,12 +471,33 @@ int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stre
 	return 0;
 }
 
+/* Under the lock: a block stays whole, on the shelf of its stream, where nothing beside it is free. The one that is to
+ * merge, which may be another; 0: none is. */
+static inline uint32_t shelve(struct glk_cache *cache, const struct glk_extent *e,
+	const struct glk_stream *stream)
+{
+	const struct glk_map *map = &cache->arena.map;
+	struct glk_row *row = &cache->rows[stream->id];
+	uint32_t id = glk_extent_id(map, e);
+
+	if (glk_extent_state(glk_extent_at(map, e->prev)) == GLK_EXTENT_FREE ||
+		glk_extent_state(glk_extent_at(map, e->next)) == GLK_EXTENT_FREE ||
+		glk_load_relaxed(&row->handle) !=
+			(void *)(uintptr_t)glk_load_relaxed(&stream->key) ||
+		stream->handle == GLK_STREAM_PER_THREAD || !cache->conf->policy_bins)
+		return id;
+	id = glk_shelf_put(&row->shelf, &row->turn, e->size >> GLK_GRAIN_SHIFT, id);
+	if (!glk_load_relaxed(&row->touched))
+		glk_store_relaxed(&row->touched, 1);
+	return id;
+}
+
 /* Under the lock, whose turn stays short. False, with nothing done: more was done with the block. */
 static inline __attribute__((always_inline)) bool give(struct glk_cache *cache,
 	struct glk_seat *seat, struct glk_extent *e, struct glk_stream *stream)
 {
 	struct glk_map *map = &cache->arena.map;
-	uint32_t first = glk_extent_first(map, e), last = glk_extent_last(map, e);
+	uint32_t first, last, id;
 	struct glk_use use;
 
 	/* its bin tells what else was done with it */
@@ -452,15 +506,22 @@ static inline __attribute__((always_inline)) bool give(struct glk_cache *cache,
 		stream->id != glk_load_relaxed(&e->stream) ||
 		stream->bit >= GLK_STREAM_BITS)
 		return false;
-	use = glk_stream_use(stream, glk_clock_tick(&cache->streams, stream));
 	glk_seat_free(seat, glk_extent_asked(e), e->size);
+	id = shelve(cache, e, stream);
+	if (!id)
+		return true;
+	e = glk_extent_at(map, id);
+	first = glk_extent_first(map, e);
+	last = glk_extent_last(map, e);
+	use = glk_stream_use(stream, glk_clock_tick(&cache->streams, stream));
+	glk_quick_beside(cache, e);
 	glk_quick_gone(cache, e);
-	glk_lookup_leave(map, glk_extent_id(map, e));
+	glk_lookup_leave(map, id);
 	if (!glk_clock_alone(&cache->streams) || !glk_slots_plain(map, first, last))
 		glk_slots_leave(map, first, last, &use);
 	else
 		glk_slots_leave_plain(map, first, last, &use);
-	glk_extent_give_back(map, glk_extent_id(map, e));
+	glk_extent_give_back(map, id);
 	return true;
 }
 

@@ -114,7 +114,7 @@ static const struct row of_gpu[] = {
 		offsetof(struct glake_stats, rungs), "rung", glake_rung_name,
 		GLAKE_RUNG_COUNT, IN_STATS},
 	COUNT(called, "Misses for which the driver was called."),
-	BYTES(quick, "Freed blocks that wait in bins."),
+	BYTES(quick, "Freed blocks that wait whole for the next request of their size."),
 	COUNT(flushes, "Times that bins gave blocks back to be merged."),
 	NOW(streams, "Streams that are known."),
 	NOW(events, "Events of the library at the driver."),

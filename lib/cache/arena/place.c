@@ -34,6 +34,17 @@ static inline int search(
 							  : 0;
 }
 
+/* Whether blocks in bins or on the shelf of the stream went back; for a tag, which has the same pages, those alone. */
+static bool yields(const struct glk_arena *arena, const struct glk_request *request)
+{
+	struct glk_cache *gpu = arena->gpu;
+
+	if (arena->binned)
+		return glk_quick_yield(gpu, request);
+	return arena->map.space == arena->home->map.space &&
+		glk_quick_unshelve(gpu, &gpu->rows[request->stream->id]);
+}
+
 /*
  * The search goes on where it found no place, or one that costs something: again when bins gave blocks
  * back, if pages would have to be mapped; and again if it costs driver calls and the streams have more to
@@ -45,8 +56,7 @@ static GLK_COLD int seek_on(struct glk_arena *arena, struct glk_request *request
 	struct glk_streams *streams = &arena->gpu->streams;
 	bool learned;
 
-	if ((err || ret_fit->maps) && arena->binned &&
-		glk_quick_yield(arena->gpu, request))
+	if ((err || ret_fit->maps) && yields(arena, request))
 		err = search(arena, want, ret_fit);
 	for (int i = 0; i < GLK_DRAINS && (err || ret_fit->maps) &&
 		want->kind != GLK_FIT_NEST && glk_supply_drain(arena, want->size);

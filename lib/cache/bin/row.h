@@ -24,6 +24,7 @@
  */
 #include "base/atomic.h"
 #include "base/idstack.h"
+#include "cache/bin/shelf.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -59,7 +60,7 @@ struct glk_bin {
 struct glk_row {
 	/* Of the stream; GLK_ROW_ENDED when it has ended, and while no request may be a hit. */
 	glk_atomic(void *) handle;
-	glk_atomic(uint32_t) touched; /* its bins may hold blocks */
+	glk_atomic(uint32_t) touched; /* its bins may hold blocks, or its shelf */
 	glk_atomic(bool) entered;     /* it has bins */
 	struct glk_bin *bin;	      /* GLK_BINS of them */
 	uint64_t keyed[(GLK_BINS + 63) /
@@ -68,9 +69,10 @@ struct glk_row {
 	/* Born on the stream and not merged yet: live blocks, and those in its bins. Written under the
 	 * lock, read without it too. */
 	uint64_t blocks, bytes;
-	uint32_t met; /* others at the lock, of late: see quick.h; likewise */
-	uint32_t unused;
+	uint32_t met;  /* others at the lock, of late: see quick.h; likewise */
+	uint32_t turn; /* of the places of its shelf; likewise */
 	uint64_t pad[9 - (GLK_BINS + 63) / 64];
+	struct glk_shelf shelf;
 };
 
 #define GLK_ROW_ENDED  ((void *)UINTPTR_MAX)

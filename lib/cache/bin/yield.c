@@ -36,6 +36,13 @@ struct glk_use glk_quick_now(struct glk_cache *cache, uint32_t row)
 /* Of bins that have a key, in a row. */
 #define WORDS ((GLK_BINS + 63) / 64)
 
+/* One that was taken out of a bin or off a shelf. */
+static void give_back(struct glk_cache *cache, uint32_t id, const struct glk_use *use)
+{
+	glk_quick_gone(cache, glk_extent_at(&cache->arena.map, id));
+	glk_arena_merge(&cache->arena, id, use);
+}
+
 /* Gives blocks of a bin back, at the most so many; how many it were. */
 static uint32_t empty_bin(
 	struct glk_cache *cache, struct glk_row *row, uint32_t i, uint32_t most)
@@ -47,17 +54,45 @@ static uint32_t empty_bin(
 		(id = glk_quick_pop(row, i, glk_quick_base(&cache->arena.map), 0))) {
 		if (!count++)
 			use = glk_quick_now(cache, (uint32_t)(row - cache->rows));
-		glk_quick_gone(cache, glk_extent_at(&cache->arena.map, id));
-		glk_arena_merge(&cache->arena, id, &use);
+		give_back(cache, id, &use);
 	}
 	return count;
 }
 
-/* The same for the bins of a row that are for more than so many grains, from a word of them on. */
+uint32_t glk_quick_unshelve(struct glk_cache *cache, struct glk_row *row)
+{
+	struct glk_use use = {0};
+	uint32_t count = 0, id;
+
+	for (unsigned i = 0; i < GLK_SHELF && glk_load_relaxed(&row->touched); i++) {
+		id = glk_shelf_clear(&row->shelf, i);
+		if (!id)
+			continue;
+		if (!count++)
+			use = glk_quick_now(cache, (uint32_t)(row - cache->rows));
+		give_back(cache, id, &use);
+	}
+	return count;
+}
+
+void glk_quick_leave(struct glk_cache *cache, uint32_t extent)
+{
+	struct glk_extent *e = glk_extent_at(&cache->arena.map, extent);
+	uint32_t stream = glk_load_relaxed(&e->stream);
+	struct glk_use use;
+
+	if (!glk_shelf_drop(
+		    &cache->rows[stream].shelf, e->size >> GLK_GRAIN_SHIFT, extent))
+		return;
+	use = glk_quick_now(cache, stream);
+	give_back(cache, extent, &use);
+}
+
+/* The same for the shelf of a row, and for its bins that are for more than so many grains, from a word of them on. */
 static uint32_t empty_bins(struct glk_cache *cache, struct glk_row *row, uint64_t grains,
 	uint32_t from, uint32_t most)
 {
-	uint32_t count = 0;
+	uint32_t count = glk_quick_unshelve(cache, row);
 
 	if (!glk_row_untouch(row))
 		return 0;
@@ -72,7 +107,7 @@ static uint32_t empty_bins(struct glk_cache *cache, struct glk_row *row, uint64_
 				count += empty_bin(cache, row, at, most - count);
 		}
 	}
-	if (count == most || grains)
+	if (count >= most || grains)
 		glk_store_relaxed(&row->touched, 1);
 	return count;
 }
@@ -82,12 +117,13 @@ static uint32_t empty_row(struct glk_cache *cache, struct glk_row *row, uint32_t
 	return empty_bins(cache, row, 0, 0, most);
 }
 
-/* Large ones, of a stream that keeps some: they leave the larger holes, and small ones are the likelier hits. */
+/* Large ones: they leave the larger holes, and small ones are the likelier hits. */
 static uint32_t empty_large(struct glk_cache *cache, struct glk_row *row, uint32_t most)
 {
 	uint64_t small = cache->conf->policy_bins >> GLK_GRAIN_SHIFT;
 
-	return row->met ? empty_bins(cache, row, small, 0, most) : 0;
+	return row->met ? empty_bins(cache, row, small, 0, most)
+			: glk_quick_unshelve(cache, row);
 }
 
 /* The same for all, by turns of a bounded number; the lock is given up between two of them. */
@@ -114,7 +150,8 @@ bool glk_quick_yield(struct glk_cache *cache, const struct glk_request *request)
 	/* it would meet others again: what it has stays up to the target */
 	if (row->met >= GLK_MET)
 		return false;
-	count = empty_large(cache, row, YIELD_BLOCKS);
+	if (request->rounded > cache->small_most)
+		count = empty_large(cache, row, YIELD_BLOCKS);
 	if (!count)
 		count = empty_row(cache, row, YIELD_BLOCKS);
 	cache->flushes += count > 0;
@@ -179,8 +216,7 @@ void glk_quick_stray(struct glk_cache *cache, uint32_t extent)
 
 	glk_lock(&cache->lock);
 	use = glk_quick_now(cache, glk_extent_at(&cache->arena.map, extent)->stream);
-	glk_quick_gone(cache, glk_extent_at(&cache->arena.map, extent));
-	glk_arena_merge(&cache->arena, extent, &use);
+	give_back(cache, extent, &use);
 	glk_unlock(&cache->lock);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Streams that a context makes and ends, and dependencies, with a driver that refuses its part. */
 #include "api/context.h"
+#include "cache/bin/quick.h"
 #include "soft/fault.h"
 #include "soft/soft.h"
 #include "tap.h"
@@ -49,6 +50,9 @@ static void ends(void)
 	glake_free(ctx, p, a);
 	glk_soft_hold(context->drv, 0, a, true);
 	is_int(glake_stream_free(ctx, 0, a), -EBUSY, "work that does not end");
+	glk_lock(&context->caches[0].lock);
+	glk_quick_flush(&context->caches[0]);
+	glk_unlock(&context->caches[0].lock);
 	waits = context->caches[0].streams.waits;
 	is_int(glake_alloc(ctx, 0, 8 * MIB, b, 0, &q), 0, "the stream is still known");
 	ok(q == p, "as the one whose memory this is");

@@ -93,8 +93,8 @@ static void step(unsigned streams)
 
 static void same_places(unsigned streams, const char *target)
 {
-	const char *settings[] = {
-		"soft.streams=stepped", "soft.memory=16GiB", target, NULL};
+	const char *settings[] = {"soft.streams=stepped", "soft.memory=16GiB",
+		"policy.bins=0", target, NULL};
 	uint64_t calls;
 
 	rig_open(&straight, settings);
@@ -147,7 +147,8 @@ static void stitched(void)
 	uint64_t part[5], whole, waits;
 	struct CUstream_st *a, *b;
 
-	rig_open(&straight, STEPPED);
+	rig_open(&straight,
+		(const char *const[]){"soft.streams=stepped", "policy.bins=0", NULL});
 	a = rig_stream(&straight);
 	b = rig_stream(&straight);
 	rig_alloc(&straight, 8 * MIB, b);
@@ -450,7 +451,8 @@ static void keeps(void)
 	struct CUstream_st *a, *b;
 	uint64_t freed;
 
-	rig_open(&straight, NULL);
+	/* none lies on a shelf */
+	rig_open(&straight, (const char *const[]){"policy.bins=0", NULL});
 	a = rig_stream(&straight);
 	b = rig_stream(&straight);
 	ok(!hits_again(3 * MIB, a), "a large block is no hit while nobody waits");

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The real lib/cache/bin/shelf.h under relacy: a shelf of two places. Two threads take blocks of one of two sizes,
+ * write to what they own and put them back under the lock, which may push another one out; a third clears places
+ * under the lock, or drops a block that it knows by number.
+ *
+ * Shown: no block is lost and none is had twice; who gets one has the size that was asked for, and sees what was
+ * written to it before. Built once as it is and once with each of these mistakes, which must be found:
+ *
+ *	MODEL_NO_RELEASE	a put that releases nothing
+ *	MODEL_NO_ACQUIRE	a take that acquires nothing
+ *	MODEL_STORED_TAKE	a take that stores, whatever is there by then
+ *	MODEL_STORED_PUT	a put that stores, whatever is there
+ *
+ * Limits: three threads, three blocks, two rounds; a sample of the schedules, not all.
+ */
+#define GLK_SHELF 2
+
+#include "base/atomic.h"
+
+#include <cstdint>
+
+#define model_cas(p, o, n, success, failure)                                             \
+	((p)->compare_exchange_strong(*(o), (n), success, $, failure, $))
+
+#ifdef MODEL_NO_RELEASE
+#undef glk_xchg_acq_rel
+#define glk_xchg_acq_rel(p, v) ((p)->exchange((v), rl::mo_acquire, $))
+#endif
+#ifdef MODEL_NO_ACQUIRE
+#undef glk_cas_acq_rel
+#define glk_cas_acq_rel(p, o, n) model_cas(p, o, n, rl::mo_release, rl::mo_relaxed)
+#endif
+#ifdef MODEL_STORED_PUT
+#undef glk_xchg_acq_rel
+#define glk_xchg_acq_rel(p, v) ((p)->store((v), rl::mo_release, $), (uint64_t)0)
+#endif
+#ifdef MODEL_STORED_TAKE
+#undef glk_cas_acq_rel
+#define glk_cas_acq_rel(p, o, n) ((p)->store((n), rl::mo_release, $), *(o) != 0)
+#endif
+
+#include "cache/bin/shelf.h"
+
+#include "run.h"
+
+#define BLOCKS 3
+#define ROUNDS 2
+
+struct shelf_model : rl::test_suite<shelf_model, 3> {
+	struct glk_shelf shelf;
+	glk_plain(unsigned) payload[BLOCKS + 1];
+	bool had[BLOCKS + 1];
+	unsigned merged; /* under the lock */
+	uint32_t turn;	 /* likewise */
+	rl::mutex lock;	 /* of the GPU */
+
+	/* The first and the third have the same. */
+	static uint64_t size_of(uint32_t id)
+	{
+		return 7 + id % 2;
+	}
+
+	void before()
+	{
+		for (unsigned i = 0; i < GLK_SHELF; i++)
+			glk_store_relaxed(&shelf.place[i], (uint64_t)0);
+		merged = turn = 0;
+		for (uint32_t id = 1; id <= BLOCKS; id++) {
+			glk_set(payload[id], 0u);
+			had[id] = true;
+			put(id);
+		}
+	}
+
+	void own(uint32_t id)
+	{
+		unsigned seen;
+
+		if (!id)
+			return;
+		RL_ASSERT(id <= BLOCKS && !had[id]);
+		had[id] = true;
+		seen = glk_get(payload[id]);
+		glk_set(payload[id], seen + 1);
+	}
+
+	/* Under the lock: it is free from then on. */
+	void merge(uint32_t id)
+	{
+		own(id);
+		merged += id > 0;
+	}
+
+	void put(uint32_t id)
+	{
+		had[id] = false;
+		merge(glk_shelf_put(&shelf, &turn, size_of(id), id));
+	}
+
+	void use(uint64_t size)
+	{
+		uint32_t id = glk_shelf_take(&shelf, size);
+
+		own(id);
+		if (!id)
+			return;
+		RL_ASSERT(size_of(id) == size);
+		lock.lock($);
+		put(id);
+		lock.unlock($);
+	}
+
+	void empty(unsigned round)
+	{
+		uint32_t id = 1 + rl::rand(BLOCKS);
+
+		lock.lock($);
+		if (round)
+			merge(glk_shelf_clear(&shelf, rl::rand(GLK_SHELF)));
+		else if (glk_shelf_drop(&shelf, size_of(id), id))
+			merge(id);
+		lock.unlock($);
+	}
+
+	void thread(unsigned self)
+	{
+		for (unsigned round = 0; round < ROUNDS; round++) {
+			if (self < 2)
+				use(7 + rl::rand(2));
+			else
+				empty(round);
+		}
+	}
+
+	void after()
+	{
+		for (unsigned i = 0; i < GLK_SHELF; i++)
+			merge(glk_shelf_clear(&shelf, i));
+		RL_ASSERT(merged == BLOCKS);
+	}
+};
+
+int main()
+{
+	return model_run<shelf_model>();
+}

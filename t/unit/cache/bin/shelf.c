@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Large blocks that stay whole where nothing beside them is free: who has them, and when they merge after all. */
+#include "unit/cache/rig.h"
+
+#include <errno.h>
+
+#define BLOCK (4 * MIB)
+#define MANY  (2 * GLK_SHELF + 4)
+
+static struct rig rig;
+static struct CUstream_st *a, *b;
+static uint64_t addr[MANY];
+
+/* Blocks in a row, of which those with an odd number have others on both sides. */
+static void begin(const char *const *settings)
+{
+	rig_open(&rig, settings);
+	a = rig_stream(&rig);
+	b = rig_stream(&rig);
+	for (int i = 0; i < MANY; i++)
+		addr[i] = rig_alloc(&rig, BLOCK, a);
+}
+
+static uint64_t hits(void)
+{
+	return rig_figures(&rig).hits;
+}
+
+static uint64_t quick(void)
+{
+	return rig_figures(&rig).quick;
+}
+
+/* The lock's turns so far. */
+static uint64_t turns(void)
+{
+	struct glake_histogram sum;
+
+	glk_times_read(&rig.cache.times[GLK_TIMED_HOLD], &sum);
+	return sum.count;
+}
+
+static void stays_whole(void)
+{
+	uint64_t before, locked;
+
+	begin(NULL);
+	rig_free(&rig, addr[1], a);
+	is_int((int64_t)quick(), BLOCK, "one between two others waits");
+	before = hits();
+	locked = turns();
+	ok(rig_alloc(&rig, BLOCK - 100, a) == addr[1], "the next of its size has it");
+	ok(turns() == locked, "without the lock");
+	is_int((int64_t)(hits() - before), 1, "which is a hit");
+	is_int((int64_t)quick(), 0, "it waits no longer");
+	is_int((int64_t)rig_query(&rig, addr[1]).size, BLOCK - 100,
+		"as it was asked for");
+	is_sound(&rig, "the books agree");
+	is_int(rig_free(&rig, addr[1], a), 0, "it is freed");
+	is_int(rig_free(&rig, addr[1], a), -EINVAL, "and not twice");
+	rig_free(&rig, addr[2], a);
+	rig_free(&rig, addr[3], a);
+	is_int((int64_t)quick(), 3 * BLOCK, "so do those beside each other");
+	ok(rig_alloc(&rig, 3 * BLOCK, a) == addr[1],
+		"which are one place for whoever finds no other");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, MANY - 2);
+}
+
+/* What is beside a block that becomes free merges with it; and what lies beside free memory does not wait. */
+static void merges(void)
+{
+	begin(NULL);
+	rig_free(&rig, addr[3], a);
+	rig_free(&rig, addr[5], a);
+	rig_free(&rig, addr[4], b);
+	is_int((int64_t)quick(), 0,
+		"those on both sides of what another stream frees merge");
+	rig_free(&rig, addr[6], a);
+	is_int((int64_t)quick(), 0, "one beside free memory does not wait");
+	rig_free(&rig, addr[8], a);
+	rig_free(&rig, addr[7], a);
+	is_int((int64_t)quick(), 0, "and has the one behind it merge too");
+	is_sound(&rig, "the books agree");
+	ok(rig_alloc(&rig, 6 * BLOCK, b) == addr[3],
+		"a large one lies across all of them");
+	rig_close(&rig, MANY - 5);
+}
+
+/* As many as there are places; then one goes for each that comes. */
+static void has_an_end(void)
+{
+	uint64_t most = GLK_SHELF * (uint64_t)BLOCK;
+
+	begin(NULL);
+	for (int i = 1; i < MANY; i += 2)
+		rig_free(&rig, addr[i], a);
+	is_int((int64_t)quick(), (int64_t)most, "no more than the shelf has places for");
+	ok(glk_tree_largest(&rig.cache.arena.map, &rig.cache.arena.map.common) >= BLOCK,
+		"the others are free");
+	is_sound(&rig, "the books agree");
+	ok(rig_alloc(&rig, BLOCK, b) == addr[1], "which were there for longest");
+	rig_close(&rig, MANY / 2 + 1);
+}
+
+/* What else makes them merge. */
+static void goes_back(void)
+{
+	uint64_t unused, mapped;
+
+	begin((const char *const[]){"pool.budget=96MiB", NULL});
+	ok(MANY * BLOCK < 96 * MIB && (MANY + 5) * BLOCK > 96 * MIB,
+		"there is room for four");
+	rig_free(&rig, addr[1], a);
+	mapped = rig_figures(&rig).reserved;
+	ok(rig_alloc(&rig, BLOCK / 2, a) == addr[1], "a size that has no place");
+	is_int((int64_t)rig_figures(&rig).reserved, (int64_t)mapped,
+		"for which nothing is made");
+	rig_free(&rig, addr[5], a);
+	rig_free(&rig, addr[7], a);
+	for (int i = 0; i < 6; i++)
+		ok(rig_alloc(&rig, BLOCK, b),
+			"another stream has what is left, and then that");
+	is_int((int64_t)quick(), 0, "none waits when memory is short");
+	rig_free(&rig, addr[9], a);
+	is_int(glk_cache_trim(&rig.cache, 0, false, &unused), 0, "trimmed");
+	is_int((int64_t)quick(), 0, "nor after a trim");
+	is_sound(&rig, "the books agree");
+	rig_free(&rig, addr[11], a);
+	glk_cache_stream_end(&rig.cache, a);
+	is_int((int64_t)quick(), 0, "nor when its stream has ended");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, MANY + 2);
+}
+
+/* Blocks that more was done with, and streams whose memory others are to have soon. */
+static void never(void)
+{
+	begin(NULL);
+	is_int(glk_cache_use(&rig.cache, addr[1], b), 0, "one that another stream used");
+	rig_free(&rig, addr[1], a);
+	rig_free(&rig, addr[3], b);
+	is_int((int64_t)quick(), 0, "does not wait, nor one that another stream frees");
+	rig_free(&rig, rig_alloc(&rig, 3 * BLOCK, GLK_STREAM_PER_THREAD),
+		GLK_STREAM_PER_THREAD);
+	is_int((int64_t)quick(), 0, "nor one of a thread's default stream");
+	rig_begin(&rig, 1, b);
+	rig_free(&rig, addr[5], a);
+	is_int((int64_t)quick(), 0, "nor while a graph may be captured");
+	rig_end_pool(&rig, 1);
+	rig_release(&rig, 1);
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, MANY - 3);
+	begin((const char *const[]){"policy.bins=0", NULL});
+	rig_free(&rig, addr[1], a);
+	is_int((int64_t)quick(), 0, "nor where there are no bins");
+	rig_close(&rig, MANY - 1);
+}
+
+/* A capture that nobody announced has none of them. */
+static void captured(void)
+{
+	uint64_t in;
+
+	begin(NULL);
+	rig_free(&rig, addr[1], a);
+	rig_capture(&rig, a);
+	in = rig_alloc(&rig, BLOCK, a);
+	ok(in != addr[1] && rig_pool_of(&rig, in), "its block is of a pool");
+	rig_free(&rig, in, a);
+	rig_drop(&rig, rig_capture_end(&rig, a));
+	is_int((int64_t)quick(), BLOCK, "the other one waits still");
+	rig_close(&rig, MANY - 1);
+}
+
+int main(void)
+{
+	tap_plan_later();
+	stays_whole();
+	merges();
+	has_an_end();
+	goes_back();
+	never();
+	captured();
+	return tap_done();
+}
