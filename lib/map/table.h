@@ -53,8 +53,8 @@ struct glk_range {
 	uint64_t reserved, reserved_size;
 };
 
-/* Eight classes of sizes for each power of two, up to what 48 bits of addresses can hold. */
-#define GLK_TREE_CLASSES 320
+/* Eight classes of sizes for each power of two, of all sizes that there are. */
+#define GLK_TREE_CLASSES 448
 
 /* Extents by size, then address: space/tree.c. */
 struct glk_tree {

@@ -145,7 +145,7 @@ static int cut(struct glk_hostpool *pool, uint64_t size, uint64_t align, uint64_
 	e = glk_extent_at(&pool->map, extent);
 	glk_store_relaxed(&e->slack, (uint32_t)(size - asked));
 	glk_extent_set(e, GLK_EXTENT_LIVE);
-	glk_tree_insert(&pool->map, &pool->blocks, extent);
+	glk_tree_insert_in(&pool->map, &pool->blocks, 0, extent);
 	pool->side[extent].uses = 0;
 	pool->given += size;
 	pool->live += asked;
@@ -263,7 +263,7 @@ int glk_hostpool_free(struct glk_hostpool *pool, uint64_t addr)
 		glk_unlock(&pool->lock);
 		return -ENOENT;
 	}
-	glk_tree_remove(&pool->map, &pool->blocks, extent);
+	glk_tree_remove_in(&pool->map, &pool->blocks, 0, extent);
 	pool->given -= e->size;
 	pool->live -= glk_extent_asked(e);
 	pool->frees++;

@@ -107,7 +107,7 @@ static inline int get_two(
 	return 0;
 }
 
-static inline int carve_inside(
+static inline __attribute__((always_inline)) int carve_inside(
 	struct glk_map *map, uint32_t from, uint64_t offset, uint64_t size)
 {
 	struct glk_extent *e = glk_extent_at(map, from);
@@ -121,21 +121,24 @@ static inline int carve_inside(
 	err = get_two(map, head, tail, &low, &high);
 	if (err)
 		return err;
-	glk_tree_remove(map, tree, from);
 	if (head) {
 		fill_at(glk_extent_at(map, low), e->offset, addr - head, head,
 			GLK_EXTENT_FREE);
 		glk_extent_at(map, low)->nested = e->nested;
 		link_before(map, from, low);
-		glk_tree_insert(map, tree, low);
 	}
 	if (tail) {
 		fill_at(glk_extent_at(map, high), offset + size, addr + size, tail,
 			GLK_EXTENT_FREE);
 		glk_extent_at(map, high)->nested = e->nested;
 		link_after(map, from, high);
-		glk_tree_insert(map, tree, high);
 	}
+	if (head && tail)
+		glk_tree_insert(map, tree, low);
+	if (head || tail)
+		glk_tree_replace(map, tree, from, tail ? high : low);
+	else
+		glk_tree_remove(map, tree, from);
 	fill_at(e, offset, addr, size, GLK_EXTENT_QUICK);
 	return 0;
 }
@@ -240,31 +243,39 @@ static inline bool merges(const struct glk_map *map, const struct glk_extent *e,
 			glk_extent_first(map, neighbour) == glk_extent_first(map, e));
 }
 
-static inline void merge(struct glk_map *map, uint32_t extent)
+static inline __attribute__((always_inline)) void settle(
+	struct glk_map *map, uint32_t extent)
 {
-	struct glk_extent *e = glk_extent_at(map, extent), *n;
+	struct glk_extent *e = glk_extent_at(map, extent);
+	struct glk_extent *n = glk_extent_at(map, e->next),
+			  *p = glk_extent_at(map, e->prev);
+	uint32_t next = merges(map, e, n) ? e->next : 0;
+	uint32_t prev = merges(map, e, p) ? e->prev : 0;
 	struct glk_tree *tree = tree_of(map, e);
 
-	n = glk_extent_at(map, e->next);
-	if (e->next && merges(map, e, n)) {
-		glk_tree_remove(map, tree, e->next);
+	if (next)
 		add_size(e, n->size);
-		unlink_extent(map, e->next);
-	}
-	n = glk_extent_at(map, e->prev);
-	if (e->prev && merges(map, e, n)) {
-		glk_tree_remove(map, tree, e->prev);
-		e->offset = n->offset;
+	if (prev) {
+		e->offset = p->offset;
 		/* pairs with: glk_extent_read */
-		glk_store_release(&e->addr, glk_load_relaxed(&n->addr));
-		add_size(e, n->size);
-		unlink_extent(map, e->prev);
+		glk_store_release(&e->addr, glk_load_relaxed(&p->addr));
+		add_size(e, p->size);
 	}
+	if (next && prev)
+		glk_tree_remove(map, tree, next);
+	if (next || prev)
+		glk_tree_replace(map, tree, prev ? prev : next, extent);
+	else
+		glk_tree_insert(map, tree, extent);
+	if (next)
+		unlink_extent(map, next);
+	if (prev)
+		unlink_extent(map, prev);
 }
 
-void glk_extent_merge(struct glk_map *map, uint32_t extent)
+void glk_extent_settle(struct glk_map *map, uint32_t extent)
 {
-	merge(map, extent);
+	settle(map, extent);
 }
 
 /* Whether a neighbour lies in a nest of the same slot. */
@@ -277,9 +288,9 @@ static bool is_beside(
 		glk_extent_first(map, n) == glk_extent_first(map, e);
 }
 
-/* The whole eighths of a free extent of a nest, in no tree, are common again: if nothing is left of the nest, or
+/* The whole eighths of a free extent of a nest are common again: if nothing is left of the nest, or
  * wherever that is wanted. Without descriptors for what is left beside them they stay. */
-static void shed(struct glk_map *map, uint32_t extent)
+static __attribute__((noinline)) void shed(struct glk_map *map, uint32_t extent)
 {
 	struct glk_extent *e = glk_extent_at(map, extent);
 	uint64_t part = (UINT64_C(1) << map->eighth) - 1, end = e->offset + e->size;
@@ -291,14 +302,11 @@ static void shed(struct glk_map *map, uint32_t extent)
 		(!map->packs &&
 			(is_beside(map, e, e->prev) || is_beside(map, e, e->next))))
 		return;
-	glk_tree_insert(map, &map->nested, extent);
-	if (carve_inside(map, extent, from, to - from)) {
-		glk_tree_remove(map, &map->nested, extent);
+	if (carve_inside(map, extent, from, to - from))
 		return;
-	}
 	glk_extent_set(e, GLK_EXTENT_FREE);
 	glk_nest_close(map, extent);
-	merge(map, extent);
+	settle(map, extent);
 }
 
 void glk_extent_give_back(struct glk_map *map, uint32_t extent)
@@ -311,10 +319,9 @@ void glk_extent_give_back(struct glk_map *map, uint32_t extent)
 	/* the next block there begins with neither pins nor contents elsewhere */
 	glk_store_relaxed(&e->kept, 0);
 	glk_extent_set(e, GLK_EXTENT_FREE);
-	merge(map, extent);
+	settle(map, extent);
 	if (e->nested && e->size >> map->eighth)
 		shed(map, extent);
-	glk_tree_insert(map, tree_of(map, e), extent);
 }
 
 void glk_extent_pieces(struct glk_map *map)

@@ -148,8 +148,8 @@ int glk_extent_carve(struct glk_map *map, uint32_t from, uint64_t offset, uint64
 /* Makes an extent free and merges it with its free neighbours. A slot of small blocks that is
  * empty then is one of all sizes again. */
 void glk_extent_give_back(struct glk_map *map, uint32_t extent);
-/* Merges a free extent, in no tree, with those beside it that are free: nested ones inside their slot alone. */
-void glk_extent_merge(struct glk_map *map, uint32_t extent);
+/* Puts a free extent in its tree, merged with those beside it that are free: nested ones inside their slot alone. */
+void glk_extent_settle(struct glk_map *map, uint32_t extent);
 /*
  * A map of pieces has no reserved range and no mark, and its offsets are addresses: extents lie in
  * pieces that came from elsewhere, each a row of its own. The first makes a zeroed map one; its

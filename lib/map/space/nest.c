@@ -42,8 +42,7 @@ int glk_nest_open(struct glk_map *map, uint32_t extent)
 	map->nested_bytes += e->size;
 	e->nested = true;
 	glk_extent_set(e, GLK_EXTENT_FREE);
-	glk_extent_merge(map, extent);
-	glk_tree_insert(map, &map->nested, extent);
+	glk_extent_settle(map, extent);
 	return 0;
 }
 

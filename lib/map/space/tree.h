@@ -10,13 +10,12 @@
 static inline uint32_t glk_tree_class(uint64_t size)
 {
 	uint64_t grains = size >> GLK_GRAIN_SHIFT;
-	uint32_t shift, class;
+	uint32_t shift;
 
 	if (grains < 8)
 		return (uint32_t)grains;
 	shift = 60 - (uint32_t)__builtin_clzll(grains);
-	class = 8 * shift + (uint32_t)(grains >> shift);
-	return class < GLK_TREE_CLASSES ? class : GLK_TREE_CLASSES - 1;
+	return 8 * shift + (uint32_t)(grains >> shift);
 }
 
 /* tree.c: the same for a class, by its root, that has others; false: it is not there. */
@@ -25,44 +24,75 @@ void glk_tree_insert_among(struct glk_map *map, const struct glk_tree *tree,
 bool glk_tree_remove_among(struct glk_map *map, const struct glk_tree *tree,
 	uint32_t *root, uint32_t extent);
 
-static inline uint32_t glk_tree_class_in(
-	const struct glk_tree *tree, const struct glk_extent *e)
+/* The same for any, among those of its class: 0 in a tree by address. Removed is what is there, or nothing. */
+static inline void glk_tree_insert_in(
+	struct glk_map *map, struct glk_tree *tree, uint32_t class, uint32_t extent)
 {
-	return tree->by_address ? 0 : glk_tree_class(e->size);
-}
-
-static inline void glk_tree_insert(
-	struct glk_map *map, struct glk_tree *tree, uint32_t extent)
-{
-	struct glk_extent *e = glk_extent_at(map, extent);
-	uint32_t class = glk_tree_class_in(tree, e), *root = &tree->root[class];
+	uint32_t *root = &tree->root[class];
 
 	tree->count++;
 	if (*root) {
 		glk_tree_insert_among(map, tree, root, extent);
 		return;
 	}
-	e->tree.left = e->tree.right = 0;
+	glk_extent_at(map, extent)->tree.left = glk_extent_at(map, extent)->tree.right =
+		0;
 	*root = extent;
 	tree->some[class >> 6] |= UINT64_C(1) << (class & 63);
 }
 
-/* Of one that is not there, nothing. */
+/* Whether one has its class for itself. */
+static inline bool glk_tree_is_alone(const struct glk_map *map,
+	const struct glk_tree *tree, uint32_t class, uint32_t extent)
+{
+	const struct glk_extent *e = glk_extent_at(map, extent);
+
+	return tree->root[class] == extent && !e->tree.left && !e->tree.right;
+}
+
+static inline void glk_tree_remove_in(
+	struct glk_map *map, struct glk_tree *tree, uint32_t class, uint32_t extent)
+{
+	uint32_t *root = &tree->root[class];
+
+	if (!glk_tree_is_alone(map, tree, class, extent)) {
+		tree->count -= glk_tree_remove_among(map, tree, root, extent);
+		return;
+	}
+	tree->count--;
+	*root = 0;
+	tree->some[class >> 6] &= ~(UINT64_C(1) << (class & 63));
+}
+
+static inline void glk_tree_insert(
+	struct glk_map *map, struct glk_tree *tree, uint32_t extent)
+{
+	glk_tree_insert_in(
+		map, tree, glk_tree_class(glk_extent_at(map, extent)->size), extent);
+}
+
 static inline void glk_tree_remove(
 	struct glk_map *map, struct glk_tree *tree, uint32_t extent)
 {
-	const struct glk_extent *e = glk_extent_at(map, extent);
-	uint32_t class = glk_tree_class_in(tree, e), *root = &tree->root[class];
+	glk_tree_remove_in(
+		map, tree, glk_tree_class(glk_extent_at(map, extent)->size), extent);
+}
 
-	if (*root != extent || e->tree.left || e->tree.right) {
-		if (!glk_tree_remove_among(map, tree, root, extent))
-			return;
-	} else {
-		*root = 0;
+/* One comes in place of another. */
+static inline void glk_tree_replace(
+	struct glk_map *map, struct glk_tree *tree, uint32_t old, uint32_t extent)
+{
+	uint32_t was = glk_tree_class(glk_extent_at(map, old)->size);
+	struct glk_extent *e = glk_extent_at(map, extent);
+	uint32_t is = glk_tree_class(e->size);
+
+	if (was == is && glk_tree_is_alone(map, tree, is, old)) {
+		tree->root[is] = extent;
+		e->tree.left = e->tree.right = 0;
+		return;
 	}
-	tree->count--;
-	if (!*root)
-		tree->some[class >> 6] &= ~(UINT64_C(1) << (class & 63));
+	glk_tree_remove_in(map, tree, was, old);
+	glk_tree_insert_in(map, tree, is, extent);
 }
 
 /* Deeper than the tree of any class that has been seen: see tree.c. */
