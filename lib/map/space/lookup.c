@@ -35,14 +35,6 @@ void glk_lookup_put_nested(
 	glk_bit_put(glk_nest_begins(map, nest), grain, extent);
 }
 
-void glk_lookup_cover(struct glk_map *map, const struct glk_extent *e, uint32_t extent)
-{
-	uint32_t last = group_of(map, e->offset + e->size - 1);
-
-	for (uint32_t g = group_of(map, e->offset) + 1; g <= last; g++)
-		glk_poke_relaxed(&map->cover[g], extent);
-}
-
 /* The extents that may hold an address; 0: none. The second one counts if it is not the first. */
 struct names {
 	uint32_t id[2];

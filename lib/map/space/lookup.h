@@ -71,17 +71,16 @@ static inline struct glk_extent *glk_lookup_hold(
 bool glk_lookup_live(
 	const struct glk_range *range, uint64_t addr, struct glk_live *ret_live);
 
-/* lookup.c. The entry of a nested extent; and groups that one reaches into are told, with 0 that it does so no longer. */
+/* lookup.c. The entry of a nested extent. */
 void glk_lookup_put_nested(
 	struct glk_map *map, const struct glk_extent *e, uint32_t extent);
-void glk_lookup_cover(struct glk_map *map, const struct glk_extent *e, uint32_t extent);
 
 /* Names an extent at its address, or with 0 none. */
 static inline void glk_lookup_put(
 	struct glk_map *map, const struct glk_extent *e, uint32_t extent)
 {
 	uint64_t eighth = e->offset >> map->eighth;
-	unsigned group = map->shift + GLK_GROUP_SHIFT;
+	uint64_t last = (e->offset + e->size - 1) >> map->eighth;
 
 	if (e->nested) {
 		glk_lookup_put_nested(map, e, extent);
@@ -92,8 +91,9 @@ static inline void glk_lookup_put(
 		glk_bit_set(map->begins, (uint32_t)eighth);
 	else
 		glk_bit_clear(map->begins, (uint32_t)eighth);
-	if (e->offset >> group != (e->offset + e->size - 1) >> group)
-		glk_lookup_cover(map, e, extent);
+	/* groups that it reaches into */
+	for (uint64_t g = eighth >> GLK_PER_GROUP; g < last >> GLK_PER_GROUP; g++)
+		glk_poke_relaxed(&map->cover[g + 1], extent);
 }
 
 /* Under the lock: an extent is to be found and stays in the hands of its owner, QUICK; or it is given out, LIVE from
