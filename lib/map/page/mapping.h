@@ -24,17 +24,40 @@ static inline uint32_t glk_page_slots(
 	return (uint32_t)(page->size >> map->shift);
 }
 
+/* Slots of a group that continue no mapping: one begins there, or there is none. */
+static inline uint64_t glk_mapping_heads(const struct glk_map *map, uint32_t group)
+{
+	return glk_peek_relaxed(&map->head[group]) | ~glk_peek_relaxed(&map->wide[group]);
+}
+
+/* The first slot of the mapping of a slot, and the one behind its last; as if one without were one of its own. */
+static inline uint32_t glk_mapping_begin(const struct glk_map *map, uint32_t slot)
+{
+	uint32_t group = slot >> GLK_GROUP_SHIFT;
+	uint64_t heads =
+		glk_mapping_heads(map, group) & ~UINT64_C(0) >> (63 - (slot & 63));
+
+	while (!heads)
+		heads = glk_mapping_heads(map, --group);
+	return group << GLK_GROUP_SHIFT | (63 - (uint32_t)__builtin_clzll(heads));
+}
+
+static inline uint32_t glk_mapping_behind(const struct glk_map *map, uint32_t slot)
+{
+	uint32_t group = slot >> GLK_GROUP_SHIFT;
+	uint64_t heads = glk_mapping_heads(map, group) & ~UINT64_C(1) << (slot & 63);
+
+	while (!heads)
+		heads = glk_mapping_heads(map, ++group);
+	return group << GLK_GROUP_SHIFT | (uint32_t)__builtin_ctzll(heads);
+}
+
 /* That of a slot of a page that has several. */
 static inline struct glk_mapping glk_mapping_wide(
 	const struct glk_map *map, uint32_t slot)
 {
-	uint64_t heads = glk_peek_relaxed(&map->head[slot >> 6]) &
-		~UINT64_C(0) >> (63 - (slot & 63));
-	uint32_t first = heads ? (slot | 63) - (uint32_t)__builtin_clzll(heads)
-			       : glk_bits_last(map->head, 0, slot);
-
-	return (struct glk_mapping){first,
-		first + glk_page_slots(map, glk_map_page(map, map->page[slot])) - 1};
+	return (struct glk_mapping){
+		glk_mapping_begin(map, slot), glk_mapping_behind(map, slot) - 1};
 }
 
 /* That of a mapped slot. */

@@ -170,14 +170,6 @@ static inline void add_others(struct others *o, const struct glk_map *map,
 		add_other(o, at == but ? map->alias[at] : at, slots);
 }
 
-/* Where the mapping at a slot begins, if there is one. */
-static uint32_t begin_of(const struct glk_map *map, uint32_t slot)
-{
-	return glk_bit_get(map->wide, slot) && !glk_bit_get(map->head, slot)
-		? glk_mapping_wide(map, slot).first
-		: slot;
-}
-
 /*
  * Pages with several mappings that a run touches come into use, and their other mappings go stale. One
  * that came into use at an earlier slot of the run is no longer idle, and neither is one that somebody
@@ -186,7 +178,7 @@ static uint32_t begin_of(const struct glk_map *map, uint32_t slot)
 static void enter_shared(struct glk_map *map, uint32_t first, uint32_t last)
 {
 	struct others others = {.usable = map->usable, .on = false};
-	uint32_t begin = begin_of(map, first);
+	uint32_t begin = glk_mapping_begin(map, first);
 	uint64_t idle = 0, far = 0;
 
 	for (uint32_t w = first >> 6; w <= last >> 6; w++) {
@@ -212,49 +204,33 @@ static void enter_shared(struct glk_map *map, uint32_t first, uint32_t last)
 	add_idle(map, -idle, -far);
 }
 
-/* The mapping of several slots that one is of: its first and its last, as a rule by the bits of a word. */
-static inline struct glk_mapping bounds(const struct glk_map *map, uint32_t slot)
-{
-	uint32_t w = slot >> 6, base = slot & ~UINT32_C(63);
-	uint64_t below = ~UINT64_C(0) >> (63 - (slot & 63));
-	uint64_t begins = map->head[w] & below;
-	uint64_t ends = (map->head[w] | ~map->wide[w]) & ~below;
+/* Of the mappings of a plain run: where the first begins, and how many slots they have, but for those at its ends that
+ * others are on. The run is on none of them. */
+struct idle {
+	uint64_t slots;
+	uint32_t begin;
+};
 
-	if (!begins || !ends)
-		return glk_mapping_wide(map, slot);
-	return (struct glk_mapping){base | (63 - (uint32_t)__builtin_clzll(begins)),
-		(base | (uint32_t)__builtin_ctzll(ends)) - 1};
+/* Whether somebody is on slots that are one of two ends of a mapping. */
+static inline bool is_busy(const struct glk_map *map, uint32_t first, uint32_t last)
+{
+	if ((first ^ last) >> GLK_GROUP_SHIFT)
+		return glk_bits_any(map->busy, first, last);
+	return map->busy[last >> GLK_GROUP_SHIFT] >> (first & 63)
+		<< (63 - (last - first));
 }
 
-/* Whether somebody is on a mapping. */
-static inline bool is_busy(const struct glk_map *map, struct glk_mapping m)
+static inline struct idle idle_around(
+	const struct glk_map *map, uint32_t first, uint32_t last)
 {
-	uint32_t low = m.first & 63, beyond = m.last - m.first;
+	uint32_t begin = glk_mapping_begin(map, first), from = begin;
+	uint32_t end = glk_mapping_behind(map, last), to = end;
 
-	if (low + beyond > 63)
-		return glk_bits_any(map->busy, m.first, m.last);
-	return map->busy[m.first >> 6] >> low << (63 - beyond);
-}
-
-/* Slots of the mappings of a plain run, which is on none of them, but for the mappings at its ends that others are on.
- * And where the first mapping begins. */
-static inline uint64_t idle_around(
-	const struct glk_map *map, uint32_t first, uint32_t last, uint32_t *ret_begin)
-{
-	struct glk_mapping low = {first, first}, high;
-	uint32_t begin, end;
-
-	if (glk_bit_get(map->wide, first))
-		low = bounds(map, first);
-	*ret_begin = low.first;
-	begin = is_busy(map, low) ? low.last + 1 : low.first;
-	if (low.last >= last)
-		return low.last + 1 - begin;
-	high = (struct glk_mapping){last, last};
-	if (glk_bit_get(map->wide, last))
-		high = bounds(map, last);
-	end = is_busy(map, high) ? high.first : high.last + 1;
-	return end - begin;
+	if (is_busy(map, begin, first))
+		from = glk_mapping_behind(map, first);
+	if (is_busy(map, last, end - 1))
+		to = glk_mapping_begin(map, last);
+	return (struct idle){to > from ? to - from : 0, begin};
 }
 
 /* So many slots are busy now that were not, and so many are of pages that were idle: what is left of these is stranded. */
@@ -268,21 +244,21 @@ static inline void book_plain(struct glk_map *map, uint64_t slots, uint64_t idle
 
 void glk_slots_enter_plain(struct glk_map *map, uint32_t first, uint32_t last)
 {
-	uint32_t slots = last - first + 1, begin;
+	uint32_t slots = last - first + 1;
 
 	slots -= map->count[first]++ > 0;
 	if (first != last)
 		slots -= map->count[last]++ > 0;
-	book_plain(map, slots, idle_around(map, first, last, &begin));
+	book_plain(map, slots, idle_around(map, first, last).slots);
 	glk_bits_set(map->busy, first, last);
 }
 
+/* Its bits of what is busy are cleared. */
 static inline void leave_plain(struct glk_map *map, uint32_t first, uint32_t last)
 {
 	uint64_t slots = last - first + 1;
-	uint32_t begin;
+	struct idle idle;
 
-	glk_bits_clear(map->busy, first, last);
 	if (--map->count[first]) {
 		glk_bit_set(map->busy, first);
 		slots--;
@@ -291,14 +267,15 @@ static inline void leave_plain(struct glk_map *map, uint32_t first, uint32_t las
 		glk_bit_set(map->busy, last);
 		slots--;
 	}
-	book_plain(map, -slots, -idle_around(map, first, last, &begin));
-	glk_idle_touch(map, begin, last);
+	idle = idle_around(map, first, last);
+	book_plain(map, -slots, -idle.slots);
+	glk_idle_touch(map, idle.begin, last);
 }
 
 void glk_slots_leave_plain(
 	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use)
 {
-	glk_use_set(map, first, last, use);
+	glk_use_set_left(map, first, last, use, true);
 	leave_plain(map, first, last);
 }
 
@@ -367,7 +344,8 @@ static void leave_shared(
 {
 	struct glk_use own = use->streams ? *use : (struct glk_use){0};
 	struct others others = {.usable = map->usable, .on = true};
-	uint32_t begin = begin_of(map, first), end = begin_of(map, last);
+	uint32_t begin = glk_mapping_begin(map, first),
+		 end = glk_mapping_begin(map, last);
 	uint32_t busy[] = {begin_of_busy(map, first), begin_of_busy(map, last)};
 	uint32_t told = NO_GROUP;
 	uint64_t idle = 0, far = 0;
@@ -449,9 +427,7 @@ static __attribute__((noinline)) void leave(
 /* Idle pages are met where their mapping begins, which may be before the run. */
 static void touch(struct glk_map *map, uint32_t first, uint32_t last)
 {
-	if (glk_bit_get(map->wide, first))
-		first = glk_mapping_wide(map, first).first;
-	glk_idle_touch(map, first, last);
+	glk_idle_touch(map, glk_mapping_begin(map, first), last);
 }
 
 void glk_slots_leave(
@@ -459,6 +435,7 @@ void glk_slots_leave(
 {
 	glk_use_leave(map, first, last, use);
 	if (glk_slots_plain(map, first, last)) {
+		glk_bits_clear(map->busy, first, last);
 		leave_plain(map, first, last);
 		return;
 	}

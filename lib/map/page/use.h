@@ -46,22 +46,35 @@ static inline bool glk_use_covers(
 	return glk_use_holds(use, &map->use[glk_use_slot(map, slot)]);
 }
 
-/* For all slots of a run, instead of what there was; or (use.c) beside it. */
-static inline void glk_use_set(
-	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use)
+/* For all slots of a run, instead of what there was; and if it was left just now they are not busy any more. */
+static inline void glk_use_set_left(struct glk_map *map, uint32_t first, uint32_t last,
+	const struct glk_use *use, bool left)
 {
-	uint64_t *edge = &map->edge[last >> 6];
+	uint64_t *edges = map->edge, *edge = &edges[last >> 6];
+	uint64_t *busy = map->busy;
+	struct glk_use *uses = map->use;
+	uint32_t at = first;
 
 	/* what comes behind keeps the use it had */
 	if ((last & 63) != 63 && !(*edge >> ((last & 63) + 1) & 1)) {
-		map->use[last + 1] = glk_use_at(map, last + 1);
+		uses[last + 1] = glk_use_at(map, last + 1);
 		*edge |= UINT64_C(2) << (last & 63);
 	}
 	/* and a run begins with each word */
 	GLK_BITS_EACH(w, mask, first, last, {
-		map->edge[w] = (map->edge[w] & ~mask) | (mask & -mask);
-		map->use[w << 6 | (uint32_t)__builtin_ctzll(mask)] = *use;
+		edges[w] = (edges[w] & ~mask) | (mask & -mask);
+		uses[at] = *use;
+		at = (at | 63) + 1;
+		if (left)
+			glk_poke_relaxed(&busy[w], busy[w] & ~mask);
 	});
+}
+
+/* The first alone; or (use.c) beside what there was. */
+static inline void glk_use_set(
+	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use)
+{
+	glk_use_set_left(map, first, last, use, false);
 }
 
 void glk_use_join(
