@@ -211,24 +211,25 @@ struct idle {
 	uint32_t begin;
 };
 
-/* Whether somebody is on slots that are one of two ends of a mapping. */
-static inline bool is_busy(const struct glk_map *map, uint32_t first, uint32_t last)
+/* Whether somebody is on slots of a mapping, from one to before another. */
+static inline bool is_busy(const struct glk_map *map, uint32_t first, uint32_t end)
 {
-	if ((first ^ last) >> GLK_GROUP_SHIFT)
-		return glk_bits_any(map->busy, first, last);
-	return map->busy[last >> GLK_GROUP_SHIFT] >> (first & 63)
-		<< (63 - (last - first));
+	if ((first ^ (end - 1)) >> GLK_GROUP_SHIFT)
+		return glk_bits_any(map->busy, first, end - 1);
+	return map->busy[first >> GLK_GROUP_SHIFT] >> (first & 63)
+		<< (64 - (end - first));
 }
 
-static inline struct idle idle_around(
-	const struct glk_map *map, uint32_t first, uint32_t last)
+/* Others are in the first slot, or in the last one. */
+static inline struct idle idle_around(const struct glk_map *map, uint32_t first,
+	uint32_t last, bool on_first, bool on_last)
 {
 	uint32_t begin = glk_mapping_begin(map, first), from = begin;
 	uint32_t end = glk_mapping_behind(map, last), to = end;
 
-	if (is_busy(map, begin, first))
+	if (on_first || (begin != first && is_busy(map, begin, first)))
 		from = glk_mapping_behind(map, first);
-	if (is_busy(map, last, end - 1))
+	if (on_last || (end - 1 != last && is_busy(map, last + 1, end)))
 		to = glk_mapping_begin(map, last);
 	return (struct idle){to > from ? to - from : 0, begin};
 }
@@ -244,30 +245,33 @@ static inline void book_plain(struct glk_map *map, uint64_t slots, uint64_t idle
 
 void glk_slots_enter_plain(struct glk_map *map, uint32_t first, uint32_t last)
 {
-	uint32_t slots = last - first + 1;
+	bool on_first = map->count[first]++ > 0, on_last = on_first;
+	uint32_t slots = last - first + 1 - on_first;
 
-	slots -= map->count[first]++ > 0;
-	if (first != last)
-		slots -= map->count[last]++ > 0;
-	book_plain(map, slots, idle_around(map, first, last).slots);
+	if (first != last) {
+		on_last = map->count[last]++ > 0;
+		slots -= on_last;
+	}
+	book_plain(map, slots, idle_around(map, first, last, on_first, on_last).slots);
 	glk_bits_set(map->busy, first, last);
 }
 
 /* Its bits of what is busy are cleared. */
 static inline void leave_plain(struct glk_map *map, uint32_t first, uint32_t last)
 {
-	uint64_t slots = last - first + 1;
+	bool on_first = --map->count[first] > 0, on_last = on_first;
+	uint64_t slots = last - first + 1 - on_first;
 	struct idle idle;
 
-	if (--map->count[first]) {
+	if (on_first)
 		glk_bit_set(map->busy, first);
-		slots--;
+	if (first != last) {
+		on_last = --map->count[last] > 0;
+		slots -= on_last;
+		if (on_last)
+			glk_bit_set(map->busy, last);
 	}
-	if (first != last && --map->count[last]) {
-		glk_bit_set(map->busy, last);
-		slots--;
-	}
-	idle = idle_around(map, first, last);
+	idle = idle_around(map, first, last, on_first, on_last);
 	book_plain(map, -slots, -idle.slots);
 	glk_idle_touch(map, idle.begin, last);
 }
