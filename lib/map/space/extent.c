@@ -249,8 +249,8 @@ static inline __attribute__((always_inline)) void settle(
 	struct glk_extent *e = glk_extent_at(map, extent);
 	struct glk_extent *n = glk_extent_at(map, e->next),
 			  *p = glk_extent_at(map, e->prev);
-	uint32_t next = merges(map, e, n) ? e->next : 0;
-	uint32_t prev = merges(map, e, p) ? e->prev : 0;
+	uint32_t next = e->next && merges(map, e, n) ? e->next : 0;
+	uint32_t prev = e->prev && merges(map, e, p) ? e->prev : 0;
 	struct glk_tree *tree = tree_of(map, e);
 
 	if (next)
