@@ -221,8 +221,8 @@ static inline bool is_busy(const struct glk_map *map, uint32_t first, uint32_t e
 }
 
 /* Others are in the first slot, or in the last one. */
-static inline struct idle idle_around(const struct glk_map *map, uint32_t first,
-	uint32_t last, bool on_first, bool on_last)
+static __attribute__((noinline)) struct idle idle_beside(const struct glk_map *map,
+	uint32_t first, uint32_t last, bool on_first, bool on_last)
 {
 	uint32_t begin = glk_mapping_begin(map, first), from = begin;
 	uint32_t end = glk_mapping_behind(map, last), to = end;
@@ -232,6 +232,27 @@ static inline struct idle idle_around(const struct glk_map *map, uint32_t first,
 	if (on_last || (end - 1 != last && is_busy(map, last + 1, end)))
 		to = glk_mapping_begin(map, last);
 	return (struct idle){to > from ? to - from : 0, begin};
+}
+
+/* The same; from one word, where all of these lie in one group and nobody else is on them. */
+static inline struct idle idle_around(const struct glk_map *map, uint32_t first,
+	uint32_t last, bool on_first, bool on_last)
+{
+	uint32_t group = first >> GLK_GROUP_SHIFT, begin, slots;
+	uint64_t heads, begins, ends;
+
+	if (on_first | on_last || group != last >> GLK_GROUP_SHIFT)
+		return idle_beside(map, first, last, on_first, on_last);
+	heads = glk_mapping_heads(map, group);
+	begins = heads & ~UINT64_C(0) >> (63 - (first & 63));
+	ends = heads & ~UINT64_C(1) << (last & 63);
+	if (!begins || !ends)
+		return idle_beside(map, first, last, false, false);
+	begin = 63 - (uint32_t)__builtin_clzll(begins);
+	slots = (uint32_t)__builtin_ctzll(ends) - begin;
+	if (map->busy[group] >> begin << (64 - slots))
+		return idle_beside(map, first, last, false, false);
+	return (struct idle){slots, group << GLK_GROUP_SHIFT | begin};
 }
 
 /* So many slots are busy now that were not, and so many are of pages that were idle: what is left of these is stranded. */
