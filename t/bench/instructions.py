@@ -33,11 +33,11 @@ FEW, MANY = 2000, 12000
 LINE = 64
 SIZES = {"512 B": 512, "64 KiB": 64 << 10, "256 KiB": 256 << 10}
 # What a release build takes on a stream that is asked about captures, and 10 %. The goal is 1500.
-MISSED = {"3 MiB": (3 << 20, 1761), "16 MiB": (16 << 20, 1761),
-          "3 and 5 MiB by turns": (f"{3 << 20},{5 << 20}", 1887),
-          "16 and 24 MiB by turns": (f"{16 << 20},{24 << 20}", 1907)}
+MISSED = {"3 MiB": (3 << 20, 1724), "16 MiB": (16 << 20, 1724),
+          "3 and 5 MiB by turns": (f"{3 << 20},{5 << 20}", 1858),
+          "16 and 24 MiB by turns": (f"{16 << 20},{24 << 20}", 1858)}
 # Lines of data, 21 of the stack among them, and of code of a pair of 3 and one of 5 MiB, of all libraries. The
-# goals are 50 and 140. They are 104 to 107 and 187 to 193 as memory and functions happen to lie.
+# goals are 50 and 140. They are 104 to 109 and 187 to 193 as memory and functions happen to lie.
 TOUCHED = (114, 205)
 
 
