@@ -39,7 +39,9 @@ struct glk_idnode {
 
 static inline uint64_t glk_idstack_next_head(uint64_t old, uint32_t id)
 {
-	return ((old >> GLK_ID_BITS) + GLK_IDSTACK_TAG_STEP) << GLK_ID_BITS | id;
+	/* a sum: an or takes gcc one instruction more */
+	return old + ((uint64_t)GLK_IDSTACK_TAG_STEP << GLK_ID_BITS) +
+		(id - (old & GLK_ID_MASK));
 }
 
 /* A list need not use all three; clang would warn of the others. */

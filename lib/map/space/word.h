@@ -67,7 +67,7 @@ static inline void glk_word_set(glk_atomic(uint64_t) * word, enum glk_extent_sta
 /* The same for QUICK -> LIVE. */
 static inline void glk_word_revive(glk_atomic(uint64_t) * word)
 {
-	uint64_t next = (glk_load_relaxed(word) + GLK_WORD_STEP) ^ GLK_EXTENT_QUICK ^
+	uint64_t next = glk_load_relaxed(word) + GLK_WORD_STEP - GLK_EXTENT_QUICK +
 		GLK_EXTENT_LIVE;
 
 	glk_store_release(word, next); /* pairs with: glk_word_claim */
@@ -83,7 +83,7 @@ static inline bool glk_word_claim(
 
 	if (glk_load_relaxed(at) != addr || !(old & GLK_EXTENT_LIVE))
 		return false;
-	return glk_cas_acq_rel(word, &old, old ^ GLK_EXTENT_LIVE ^ GLK_EXTENT_QUICK);
+	return glk_cas_acq_rel(word, &old, old - GLK_EXTENT_LIVE + GLK_EXTENT_QUICK);
 }
 
 /* One holder more for the live extent at an address; false as glk_word_claim(). */
