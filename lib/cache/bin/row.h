@@ -50,8 +50,8 @@ struct glk_crowd {
 };
 
 struct glk_bin {
+	struct glk_idstack head; /* first, since hits swap it */
 	glk_atomic(uint64_t) key;
-	struct glk_idstack head;
 	glk_atomic(struct glk_crowd *) crowd; /* NULL: nobody met anyone here */
 	uint32_t refill; /* blocks carved ahead at its next miss; under the lock */
 	uint32_t pad[9]; /* to a cache line */

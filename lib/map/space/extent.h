@@ -14,9 +14,9 @@
 #include "map/table.h"
 
 struct glk_extent {
-	uint64_t offset; /* in the map, bytes */
-	uint64_t size;	 /* bytes, a multiple of the grain; poked, see atomic.h */
-	glk_atomic(uint64_t) word; /* see map/space/word.h */
+	glk_atomic(uint64_t) word; /* see map/space/word.h; first, since hits swap it */
+	uint64_t offset;	   /* in the map, bytes */
+	uint64_t size; /* bytes, a multiple of the grain; poked, see atomic.h */
 	glk_atomic(uint64_t) addr;
 	uint32_t prev, next; /* neighbours by address; 0 at the ends of a range */
 	union {
