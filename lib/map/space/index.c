@@ -11,8 +11,6 @@
 #include <errno.h>
 #include <inttypes.h>
 
-#define ENTRIES (UINT64_C(1) << (GLK_INDEX_BITS - GLK_INDEX_SHIFT))
-
 glk_atomic(glk_index_entry *) glk_index_entries;
 
 static struct glk_lock lock = GLK_LOCK_INIT(GLK_RANK_INDEX);
@@ -24,7 +22,7 @@ static glk_index_entry *entries(void)
 
 	if (all)
 		return all;
-	all = glk_region_new(ENTRIES * sizeof(*all));
+	all = glk_region_new(GLK_INDEX_ENTRIES * sizeof(*all));
 	/* pairs with: glk_index_find */
 	glk_store_release(&glk_index_entries, all);
 	return all;

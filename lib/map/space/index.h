@@ -15,8 +15,9 @@
  */
 #include "map/table.h"
 
-#define GLK_INDEX_SHIFT 30
-#define GLK_INDEX_BITS	48
+#define GLK_INDEX_SHIFT	  30
+#define GLK_INDEX_BITS	  48
+#define GLK_INDEX_ENTRIES (UINT64_C(1) << (GLK_INDEX_BITS - GLK_INDEX_SHIFT))
 
 typedef glk_atomic(struct glk_range *) glk_index_entry;
 
@@ -31,11 +32,12 @@ static inline struct glk_range *glk_index_find(uint64_t addr)
 {
 	/* pairs with: the release in glk_index_add, which makes the array */
 	glk_index_entry *entries = glk_load_acquire(&glk_index_entries);
+	uint64_t i = addr >> GLK_INDEX_SHIFT;
 
-	if (addr >> GLK_INDEX_BITS || !entries)
+	if (i >= GLK_INDEX_ENTRIES || !entries)
 		return NULL;
 	/* pairs with: the release in glk_index_add */
-	return glk_load_acquire(&entries[addr >> GLK_INDEX_SHIFT]);
+	return glk_load_acquire(&entries[i]);
 }
 
 #endif
