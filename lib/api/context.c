@@ -129,6 +129,8 @@ int glk_context_publish(struct glk_context *context, struct glake **ret_handle)
 		if (held(entry))
 			continue;
 		entry->context = context;
+		entry->caches = context->caches;
+		entry->devices = (unsigned)context->devices;
 		context->serial = ++serial;
 		entry->generation++;
 		handle = entry->generation << GLK_CONTEXT_INDEX_BITS | i;

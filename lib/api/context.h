@@ -73,6 +73,8 @@ struct glk_context_entry {
 	glk_atomic(uint64_t) recorded;
 	glk_atomic(uint64_t) open; /* of the two, which it moves between (recording.c) */
 	struct glk_context *context;
+	struct glk_cache *caches; /* of the context, for hits */
+	unsigned devices;
 	uint64_t generation; /* of the handle given last; under the lock of the table */
 	uint64_t parent;
 };
@@ -87,16 +89,21 @@ static inline struct glk_context_entry *glk_context_entry(struct glake *handle)
 	return &glk_contexts[(uintptr_t)handle & ((1u << GLK_CONTEXT_INDEX_BITS) - 1)];
 }
 
-/* The context of a handle, without a record: NULL if it is stale, of a parent process, or if it
- * is recorded. */
+/* Whether the entry is that of a handle: not if it is stale, of a parent process, or if it is
+ * recorded. */
+static inline bool glk_context_holds(
+	const struct glk_context_entry *entry, const struct glake *handle)
+{
+	/* pairs with: the release in glk_context_publish */
+	return glk_load_acquire(&entry->handle) == (uintptr_t)handle;
+}
+
+/* The context of such a handle, without a record, or NULL. */
 static inline struct glk_context *glk_context_find(struct glake *handle)
 {
 	struct glk_context_entry *entry = glk_context_entry(handle);
 
-	/* pairs with: the release in glk_context_publish */
-	if (glk_load_acquire(&entry->handle) != (uintptr_t)handle)
-		return NULL;
-	return entry->context;
+	return glk_context_holds(entry, handle) ? entry->context : NULL;
 }
 
 /* Its number in the process, from 1: one that is free is given again. */

@@ -92,13 +92,13 @@ static GLK_COLD int alloc_recorded(struct glake *ctx, int device, size_t size,
 int glake_alloc(struct glake *ctx, int device, size_t size, struct CUstream_st *stream,
 	uint32_t flags, void **ret_ptr)
 {
-	struct glk_context *context = glk_context_find(ctx);
+	const struct glk_context_entry *entry = glk_context_entry(ctx);
 
 	/* of a size of 0 there is no bin */
-	if (!context || !ret_ptr || flags ||
-		(unsigned)device >= (unsigned)context->devices)
+	if (!glk_context_holds(entry, ctx) || !ret_ptr ||
+		(unsigned)device >= entry->devices || flags)
 		return alloc_recorded(ctx, device, size, stream, flags, ret_ptr);
-	return glk_hit_alloc(&context->caches[device], size, stream, ret_ptr);
+	return glk_hit_alloc(&entry->caches[device], size, stream, ret_ptr);
 }
 
 /* The GPU of this context that an address belongs to. */
@@ -165,20 +165,21 @@ static GLK_COLD int free_recorded(
 
 int glake_free(struct glake *ctx, void *ptr, struct CUstream_st *stream)
 {
-	struct glk_context *context = glk_context_find(ctx);
+	const struct glk_context_entry *entry = glk_context_entry(ctx);
 	uint64_t addr = (uint64_t)(uintptr_t)ptr;
-	const struct glk_range *range = glk_index_find(addr);
+	const struct glk_range *range;
 	const struct glk_arena *arena;
 
-	if (!context)
+	if (!glk_context_holds(entry, ctx))
 		return free_recorded(ctx, ptr, stream);
+	range = glk_index_find(addr);
 	if (!range)
 		return free_other(ctx, ptr, stream);
 	arena = glk_arena_of(range);
 	/* of an arena without bins, or of another context */
-	if (arena->binned != context->caches)
+	if (arena->binned != entry->caches)
 		return free_other(ctx, ptr, stream);
-	return glk_hit_free(glk_cache_binned(arena), range, addr, stream);
+	return glk_hit_free(arena->gpu, range, addr, stream);
 }
 
 /* A block that is found by its name, or whatever else is there. */
@@ -193,17 +194,17 @@ static GLK_COLD int give_back_other(struct glake *ctx, void *ptr)
 
 int glake_give_back(struct glake *ctx, void *ptr)
 {
-	struct glk_context *context = glk_context_find(ctx);
+	const struct glk_context_entry *entry = glk_context_entry(ctx);
 	uint64_t addr = (uint64_t)(uintptr_t)ptr;
 	const struct glk_range *range = glk_index_find(addr);
 	const struct glk_arena *arena;
 	int err;
 
-	if (!context || !range)
+	if (!glk_context_holds(entry, ctx) || !range)
 		return give_back_other(ctx, ptr);
 	arena = glk_arena_of(range);
-	if (arena->binned != context->caches ||
-		!glk_hit_give_back(glk_cache_binned(arena), range, addr, &err))
+	if (arena->binned != entry->caches ||
+		!glk_hit_give_back(arena->gpu, range, addr, &err))
 		return give_back_other(ctx, ptr);
 	return err;
 }

@@ -131,13 +131,6 @@ typedef void (*glk_state_fn)(const struct glk_state_change *change, void *arg);
 /* `fn` may be NULL. */
 int glk_graph_restore(struct glk_cache *cache, struct glake_pool_id id,
 	const struct glake_pool_block *blocks, size_t count, glk_state_fn fn, void *arg);
-/* The GPU of the arena that its bins serve. */
-static inline struct glk_cache *glk_cache_binned(const struct glk_arena *arena)
-{
-	return (struct glk_cache *)(void *)((char *)arena -
-		offsetof(struct glk_cache, arena));
-}
-
 /* A rung of the ladder has helped. Under the lock. */
 static inline void glk_cache_climbed(struct glk_cache *cache, enum glake_rung rung)
 {
