@@ -27,7 +27,7 @@
 
 struct glk_thread {
 	struct glk_thread_seat {
-		uint64_t serial; /* of whose it is; 0: none */
+		uint64_t name; /* see glk_seat_name(); 0: none */
 		void *seat;
 	} seats[GLK_THREAD_SEATS];
 	struct {

@@ -203,9 +203,14 @@ static GLK_COLD int ask_stream(struct glk_cache *cache, struct CUstream_st *stre
 	return err;
 }
 
-int glk_hit_put_turn(struct glk_cache *cache, struct glk_extent *e)
+int glk_hit_put_turn(
+	struct glk_cache *cache, struct glk_extent *e, struct CUstream_st *stream)
 {
-	glk_seat_free(glk_hit_place(cache)->seat, glk_extent_asked(e), e->size);
+	const struct glk_thread_seat *place = glk_hit_place(cache);
+
+	if (!glk_hit_seated(cache, place))
+		return glk_block_give_back(cache, e, stream);
+	glk_seat_free(place->seat, glk_extent_asked(e), e->size);
 	return glk_hit_push(cache, e);
 }
 
@@ -402,10 +407,12 @@ int glk_cache_free_after(struct glk_cache *cache, uint64_t addr,
 int glk_hit_alloc_turn(struct glk_cache *cache, uint64_t size, struct CUstream_st *stream,
 	void **ret_ptr)
 {
-	struct glk_seat *seat = glk_hit_place(cache)->seat;
+	const struct glk_thread_seat *place = glk_hit_place(cache);
 
-	glk_seat_turn(seat);
-	return glk_hit_alloc_at(cache, seat, size, stream, ret_ptr);
+	if (!glk_hit_seated(cache, place))
+		return glk_hit_not(cache, size, stream, ret_ptr);
+	glk_seat_turn(place->seat);
+	return glk_hit_alloc_at(cache, place->seat, size, stream, ret_ptr);
 }
 
 int glk_hit_push(struct glk_cache *cache, struct glk_extent *e)

@@ -439,7 +439,7 @@ int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stre
 	uint32_t id;
 	int err;
 
-	if (!size || place->serial != cache->serial || glk_thread_current->told)
+	if (!size || !glk_hit_seated(cache, place) || glk_thread_current->told)
 		return glk_miss_plain(cache, size, stream, ret_ptr);
 	row = seat->rows[glk_seat_hash(name)];
 	if (glk_load_relaxed(&row->handle) != name)
@@ -542,7 +542,7 @@ int glk_block_give_back(
 		glk_load_relaxed(
 			&glk_quick_row_of(cache, glk_load_relaxed(&e->bin))->handle) ==
 			name)
-		return glk_hit_put_turn(cache, e);
+		return glk_hit_put_turn(cache, e, stream);
 	since = glk_times_due(times) ? glk_clock_ticks() : 0;
 	id = glk_hit_stream(cache, seat, stream);
 	err = id ? 0 : glk_block_ask(cache, e, stream, &id);

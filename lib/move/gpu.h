@@ -141,13 +141,12 @@ struct glk_refusal {
 struct glk_cache {
 	/* What hits read too, in a line that no miss writes. Of this use of the structure, never given twice: */
 	_Alignas(64) uint64_t serial;
-	uint32_t seat_at; /* offset of its seats in the record of a thread */
-	glk_atomic(uint32_t) seat_turn; /* whose turn it is, see bin/seat.h */
+	glk_atomic(uint64_t) seat_turn; /* the name of whose it is, see bin/seat.h */
 	struct glk_row *rows;		/* quick bins, by the index of a stream */
 	struct glk_bin *bins;		/* those of all rows */
 	uint64_t small_most;		/* bytes of the largest small block */
 	struct glk_node *node;
-	const struct glk_conf *conf;
+	uint32_t seat_at; /* offset of its seats in the record of a thread */
 	/* Reasons why no request is a hit: GLK_DIVERT_..., a bit each. */
 	glk_atomic(uint32_t) diverted;
 	/* The number of the legacy stream, which captures nothing and does not end; 0: nobody has used it. For requests and frees
@@ -180,6 +179,7 @@ struct glk_cache {
 	struct glk_streams streams;
 	struct glk_rest rest;
 	struct glk_lock dependencies; /* see glake_event_record() */
+	const struct glk_conf *conf;
 	const struct glk_above *above;
 	struct glk_drv *drv;
 	struct glk_pool *pool;

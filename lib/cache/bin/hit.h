@@ -20,12 +20,18 @@ static inline const struct glk_thread_seat *glk_hit_place(const struct glk_cache
 	return (const void *)((const char *)glk_thread_current + cache->seat_at);
 }
 
+static inline bool glk_hit_seated(
+	const struct glk_cache *cache, const struct glk_thread_seat *place)
+{
+	return glk_seat_serial(place->name) == cache->serial;
+}
+
 /* The seat of the calling thread; NULL: none can be had. */
 static inline struct glk_seat *glk_hit_seat(struct glk_cache *cache)
 {
 	const struct glk_thread_seat *place = glk_hit_place(cache);
 
-	return place->serial == cache->serial ? place->seat : glk_seat_take(cache);
+	return glk_hit_seated(cache, place) ? place->seat : glk_seat_take(cache);
 }
 
 /* The index of a stream that the thread of a seat, if there is one, has used of late, or of the legacy stream; 0: it has
@@ -88,31 +94,27 @@ static inline int glk_hit_alloc(struct glk_cache *cache, uint64_t size,
 	struct CUstream_st *stream, void **ret_ptr)
 {
 	const struct glk_thread_seat *place = glk_hit_place(cache);
-	struct glk_seat *seat = place->seat;
 
-	if (place->serial != cache->serial)
-		return glk_hit_not(cache, size, stream, ret_ptr);
-	if (glk_load_relaxed(&cache->seat_turn) != seat->id)
+	if (glk_load_relaxed(&cache->seat_turn) != place->name)
 		return glk_hit_alloc_turn(cache, size, stream, ret_ptr);
-	return glk_hit_alloc_at(cache, seat, size, stream, ret_ptr);
+	return glk_hit_alloc_at(cache, place->seat, size, stream, ret_ptr);
 }
 
 /* Puts a block that was claimed into its bin, if that is one of this stream. */
 static inline int glk_hit_put(struct glk_cache *cache, struct glk_extent *e, uint32_t id,
 	struct CUstream_st *stream)
 {
-	const struct glk_thread_seat *place = glk_hit_place(cache);
 	uint32_t name = glk_load_relaxed(&e->bin);
 	struct glk_row *row = glk_quick_row_of(cache, name);
-	struct glk_bin *bin = glk_quick_bin_of(cache, name);
+	const struct glk_thread_seat *place;
 
-	if (place->serial != cache->serial || glk_load_relaxed(&row->handle) != stream)
+	if (glk_load_relaxed(&row->handle) != stream)
 		return glk_block_give_back(cache, e, stream);
-	if (glk_load_relaxed(&cache->seat_turn) !=
-		((const struct glk_seat *)place->seat)->id)
-		return glk_hit_put_turn(cache, e);
+	place = glk_hit_place(cache);
+	if (glk_load_relaxed(&cache->seat_turn) != place->name)
+		return glk_hit_put_turn(cache, e, stream);
 	glk_seat_took(place->seat, glk_extent_asked(e), e->size);
-	if (!glk_quick_push_alone(row, bin, &e->quick, id))
+	if (!glk_quick_push_alone(row, glk_quick_bin_of(cache, name), &e->quick, id))
 		return glk_hit_push(cache, e);
 	return 0;
 }

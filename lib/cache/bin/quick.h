@@ -90,10 +90,11 @@ int glk_hit_stray(struct glk_cache *cache, uint32_t extent, uint64_t size,
  * its bin. */
 int glk_hit_push(struct glk_cache *cache, struct glk_extent *e) GLK_COLD;
 
-/* block.c: the same two in the turn of another thread, which takes its own. */
+/* block.c: the same two by a thread that has no seat yet, or in the turn of another one, where it takes its own. */
 int glk_hit_alloc_turn(struct glk_cache *cache, uint64_t size, struct CUstream_st *stream,
 	void **ret_ptr) GLK_COLD;
-int glk_hit_put_turn(struct glk_cache *cache, struct glk_extent *e) GLK_COLD;
+int glk_hit_put_turn(struct glk_cache *cache, struct glk_extent *e,
+	struct CUstream_st *stream) GLK_COLD;
 
 /* quick.c: gives more heads to a bin at which two threads met. Takes the lock. */
 void glk_quick_crowd(struct glk_cache *cache, struct glk_bin *bin);

@@ -30,15 +30,16 @@ static struct glk_cache *find_open(uint64_t serial)
 	return cache;
 }
 
-static void leave(uint64_t serial, struct glk_seat *seat)
+static void leave(struct glk_thread_seat *place)
 {
 	struct glk_cache *cache;
 
 	glk_lock(&seats_lock);
-	cache = find_open(serial);
+	cache = find_open(glk_seat_serial(place->name));
 	if (cache)
-		glk_slab_put(&cache->seats, seat->id);
+		glk_slab_put(&cache->seats, glk_seat_number(place->name));
 	glk_unlock(&seats_lock);
+	place->name = 0;
 }
 
 static void thread_ends(struct glk_thread *thread)
@@ -46,11 +47,9 @@ static void thread_ends(struct glk_thread *thread)
 	/* in a forked child the lock may be held by a thread that is none of it */
 	if (thread->forks != glk_fork_generation())
 		return;
-	for (int i = 0; i < GLK_THREAD_SEATS; i++) {
-		if (thread->seats[i].serial)
-			leave(thread->seats[i].serial, thread->seats[i].seat);
-		thread->seats[i].serial = 0;
-	}
+	for (int i = 0; i < GLK_THREAD_SEATS; i++)
+		if (thread->seats[i].name)
+			leave(&thread->seats[i]);
 	thread->tag.id = 0;
 }
 
@@ -58,6 +57,7 @@ void glk_seats_number(struct glk_cache *cache)
 {
 	glk_lock(&seats_lock);
 	cache->serial = ++last_serial;
+	glk_store_relaxed(&cache->seat_turn, glk_seat_name(cache->serial, 0));
 	glk_unlock(&seats_lock);
 	/* two contexts that one thread uses by turns have places of their own */
 	cache->seat_at = (uint32_t)(offsetof(struct glk_thread, seats) +
@@ -71,6 +71,7 @@ static struct glk_seat *seat_up(struct glk_cache *cache, uint32_t id)
 	seat->id = id;
 	seat->cache = cache;
 	seat->turn = &cache->seat_turn;
+	seat->name = glk_seat_name(cache->serial, id);
 	return seat;
 }
 
@@ -100,6 +101,7 @@ void glk_seats_fini(struct glk_cache *cache)
 	if (*link)
 		*link = cache->next_open;
 	cache->serial = GLK_SEAT_NOBODY;
+	glk_store_relaxed(&cache->seat_turn, glk_seat_name(cache->serial, 0));
 	glk_unlock(&seats_lock);
 	glk_slab_fini(&cache->seats);
 }
@@ -122,19 +124,19 @@ struct glk_seat *glk_seat_take(struct glk_cache *cache)
 	if (!thread || glk_seat_tag(cache))
 		return NULL;
 	place = (void *)((char *)thread + cache->seat_at);
-	if (place->serial == cache->serial)
+	if (glk_seat_serial(place->name) == cache->serial)
 		return place->seat;
 	id = glk_slab_get(&cache->seats);
 	if (!id)
 		return NULL;
-	if (place->serial)
-		leave(place->serial, place->seat);
+	if (place->name)
+		leave(place);
 	seat = seat_up(cache, id);
 	for (int i = 0; i < GLK_SEAT_ROWS; i++)
 		seat->rows[i] = &cache->rows[0];
 	thread->forks = glk_fork_generation();
 	place->seat = seat;
-	place->serial = cache->serial;
+	place->name = seat->name;
 	/* its first request may be served from a bin, for which its turn has begun */
 	glk_seat_turn(seat);
 	return seat;
@@ -166,10 +168,8 @@ void glk_seat_leave(const struct glk_cache *cache)
 	if (!thread)
 		return;
 	place = (void *)((char *)thread + cache->seat_at);
-	if (place->serial != cache->serial)
-		return;
-	leave(place->serial, place->seat);
-	place->serial = 0;
+	if (glk_seat_serial(place->name) == cache->serial)
+		leave(place);
 }
 
 /* Without the seat of one number. */
@@ -203,16 +203,21 @@ static uint64_t did_of(const struct glk_seat *seat)
 	return glk_load_relaxed(&seat->allocs) + glk_load_relaxed(&seat->frees);
 }
 
+static struct glk_seat *in_turn(struct glk_cache *cache)
+{
+	return glk_slab_at(
+		&cache->seats, glk_seat_number(glk_load_relaxed(&cache->seat_turn)));
+}
+
 /* What was reached in the turn that now ends, or goes on. Whether it was a long one in which all others were idle. */
 static bool note_turn(struct glk_cache *cache)
 {
-	uint32_t turn = glk_load_relaxed(&cache->seat_turn);
-	const struct glk_seat *seat = glk_slab_at(&cache->seats, turn);
+	const struct glk_seat *seat = in_turn(cache);
 	struct glk_seats others;
 	uint64_t live;
 	bool alone;
 
-	sum_but(cache, turn, &others);
+	sum_but(cache, seat->id, &others);
 	/* they stand as they stood when it began */
 	alone = others.allocs + others.frees == glk_load_relaxed(&cache->seat_others);
 	live = others.live + glk_load_relaxed(alone ? &seat->peak : &seat->live);
@@ -230,7 +235,7 @@ static void begin_turn(struct glk_cache *cache, struct glk_seat *seat)
 	glk_store_relaxed(&seat->peak, glk_load_relaxed(&seat->live));
 	glk_store_relaxed(&seat->turned, did_of(seat));
 	glk_store_relaxed(&cache->seat_others, others.allocs + others.frees);
-	glk_store_relaxed(&cache->seat_turn, seat->id);
+	glk_store_relaxed(&cache->seat_turn, seat->name);
 }
 
 void glk_seat_turn(struct glk_seat *seat)
@@ -260,8 +265,7 @@ uint64_t glk_seats_peak(struct glk_cache *cache)
 
 void glk_seats_reset_peak(struct glk_cache *cache)
 {
-	struct glk_seat *seat =
-		glk_slab_at(&cache->seats, glk_load_relaxed(&cache->seat_turn));
+	struct glk_seat *seat = in_turn(cache);
 	struct glk_seats sum;
 
 	glk_seats_sum(cache, &sum);

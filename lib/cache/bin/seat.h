@@ -25,9 +25,10 @@ struct glk_cache;
 #define GLK_SEAT_ROWS 16
 
 /* The serial number of a GPU that was closed; no seat has it. */
-#define GLK_SEAT_NOBODY UINT64_MAX
+#define GLK_SEAT_NOBODY (UINT64_MAX >> GLK_SEAT_BITS)
 
 #define GLK_SEATS_MAX GLK_THREAD_MAX
+#define GLK_SEAT_BITS 17
 
 struct glk_seat {
 	/* By the hash of the stream's handle; row 0, which is nobody's, where none is known. */
@@ -37,17 +38,36 @@ struct glk_seat {
 		peak; /* bytes asked for; the most since its turn began */
 	/* Bytes of blocks as they lie, that it gave out and took back. */
 	glk_atomic(uint64_t) given, back;
-	const glk_atomic(uint32_t) * turn; /* whose it is, by the number of the seat */
+	const glk_atomic(uint64_t) * turn; /* whose it is, by the name of the seat */
+	uint64_t name;
 	struct glk_cache *cache;
 	glk_atomic(
 		uint64_t) turned; /* requests and frees so far when its last turn began */
 	uint32_t rest,
 		rests; /* until it asks for its turn again; how long that was made */
 	uint32_t id;
-	uint32_t pad[11];
+	uint32_t pad[9];
 };
 
+_Static_assert(GLK_SEATS_MAX < 1 << GLK_SEAT_BITS, "a name has room for each number");
 _Static_assert(sizeof(struct glk_seat) == 256, "two threads never share a cache line");
+
+/* A seat among those of all GPUs, so that one comparison tells a thread that its place is at this GPU and that it has
+ * the turn there: the serial number of the GPU, never 0, and the seat's own. */
+static inline uint64_t glk_seat_name(uint64_t serial, uint32_t id)
+{
+	return serial << GLK_SEAT_BITS | id;
+}
+
+static inline uint64_t glk_seat_serial(uint64_t name)
+{
+	return name >> GLK_SEAT_BITS;
+}
+
+static inline uint32_t glk_seat_number(uint64_t name)
+{
+	return (uint32_t)name & ((1u << GLK_SEAT_BITS) - 1);
+}
 
 static inline unsigned glk_seat_hash(const void *handle)
 {
@@ -94,14 +114,14 @@ static inline void glk_seat_took(struct glk_seat *seat, uint64_t asked, uint64_t
 
 static inline void glk_seat_alloc(struct glk_seat *seat, uint64_t asked, uint64_t given)
 {
-	if (glk_load_relaxed(seat->turn) != seat->id)
+	if (glk_load_relaxed(seat->turn) != seat->name)
 		glk_seat_turn(seat);
 	glk_seat_gave(seat, asked, given);
 }
 
 static inline void glk_seat_free(struct glk_seat *seat, uint64_t asked, uint64_t given)
 {
-	if (glk_load_relaxed(seat->turn) != seat->id)
+	if (glk_load_relaxed(seat->turn) != seat->name)
 		glk_seat_turn(seat);
 	glk_seat_took(seat, asked, given);
 }

@@ -30,7 +30,7 @@ static void grew(struct glk_arena *arena, const struct glk_extent *e, uint64_t a
 	struct glk_seat *seat = glk_slab_at(&cache->seats, 0);
 	struct glk_row *row = &cache->rows[glk_load_relaxed(&e->stream)];
 
-	if (glk_load_relaxed(seat->turn) != seat->id)
+	if (glk_load_relaxed(seat->turn) != seat->name)
 		glk_seat_turn(seat);
 	glk_seat_grew(seat, asked, given);
 	glk_poke_relaxed(&row->bytes, row->bytes + given);

@@ -242,8 +242,8 @@ static void turns_get_rare(void)
 {
 	struct turns t = {
 		.lock = PTHREAD_MUTEX_INITIALIZER, .next = PTHREAD_COND_INITIALIZER};
-	uint32_t turn = 0, changes = 0;
-	uint64_t addr = 0;
+	uint32_t changes = 0;
+	uint64_t turn = 0, addr = 0;
 	pthread_t thread;
 
 	rig_open(&rig, NULL);
