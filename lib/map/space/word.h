@@ -78,12 +78,11 @@ static inline void glk_word_revive(glk_atomic(uint64_t) * word)
 static inline bool glk_word_claim(
 	glk_atomic(uint64_t) * word, glk_atomic(uint64_t) * at, uint64_t addr)
 {
-	/* pairs with: the release of the move to LIVE */
-	uint64_t old = glk_load_acquire(word);
+	/* the swap finds no other state; pairs with: the release of the move to LIVE */
+	uint64_t old = glk_load_acquire(word) | GLK_EXTENT_LIVE;
 
-	if (glk_load_relaxed(at) != addr || !(old & GLK_EXTENT_LIVE))
-		return false;
-	return glk_cas_acq_rel(word, &old, old - GLK_EXTENT_LIVE + GLK_EXTENT_QUICK);
+	return glk_load_relaxed(at) == addr &&
+		glk_cas_acq_rel(word, &old, old - GLK_EXTENT_LIVE + GLK_EXTENT_QUICK);
 }
 
 /* One holder more for the live extent at an address; false as glk_word_claim(). */
