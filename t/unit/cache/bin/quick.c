@@ -102,7 +102,7 @@ static void collide(size_t *ret_sizes, int count)
 static void changes_size(void)
 {
 	struct glake_block block;
-	uint64_t addr[4], sum = 0;
+	uint64_t addr[4];
 	size_t sizes[4];
 	bool exact = true;
 
@@ -128,29 +128,29 @@ static void changes_size(void)
 	}
 	ok(exact, "each gets its size, many times");
 	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
 
-	/* a block in a bin that is for another size: the push of a thread that read the old */
-	rig_flush(&rig);
-	addr[0] = rig_alloc(&rig, sizes[0], a);
-	rig_free(&rig, addr[0], a);
+/* A block in a bin that is for another size: the push of a thread that read the old. */
+static void strays(int other, uint32_t beside)
+{
+	struct glake_block block;
+	struct glk_row *row;
+	size_t sizes[4];
+	uint64_t addr;
+	uint32_t i;
+
+	begin(ALL);
+	collide(sizes, 4);
+	rig_free(&rig, rig_alloc(&rig, sizes[0], a), a);
 	is_int(quick(), sizes[0], "in its bin");
-	for (uint32_t i = 0; i < GLK_BINS; i++) {
-		struct glk_bin *bin = &row_of(a)->bin[i];
-
-		if (glk_load_relaxed(&bin->key) == sizes[1] >> GLK_GRAIN_SHIFT)
-			glk_store_relaxed(&bin->key, GLK_BIN_NONE);
-	}
-	for (uint32_t i = 0; i < GLK_BINS; i++) {
-		struct glk_bin *bin = &row_of(a)->bin[i];
-
-		if (glk_load_relaxed(&bin->key) != sizes[0] >> GLK_GRAIN_SHIFT)
-			continue;
-		glk_store_relaxed(&bin->key, sizes[1] >> GLK_GRAIN_SHIFT);
-		sum++;
-	}
-	is_int(sum, 1, "which becomes one for another size");
-	addr[1] = rig_alloc(&rig, sizes[1], a);
-	ok(!glk_cache_query(&rig.cache, addr[1], &block) && block.given == sizes[1],
+	row = row_of(a);
+	i = glk_row_find(row, sizes[0] >> GLK_GRAIN_SHIFT);
+	is_int(i ^ glk_row_hash(sizes[other] >> GLK_GRAIN_SHIFT), beside,
+		"where one for another size may be, too");
+	glk_store_relaxed(&row->bin[i].key, sizes[other] >> GLK_GRAIN_SHIFT);
+	addr = rig_alloc(&rig, sizes[other], a);
+	ok(!glk_cache_query(&rig.cache, addr, &block) && block.given == sizes[other],
 		"the request does not get the stray one");
 	is_int(quick(), 0, "which went back to its extent");
 	is_sound(&rig, "the books agree");
@@ -302,6 +302,8 @@ int main(void)
 	rounds();
 	refills();
 	changes_size();
+	strays(1, 1); /* a miss finds it */
+	strays(2, 0); /* a hit */
 	crowds();
 	outlives_stream();
 	never_repeats();
