@@ -67,6 +67,34 @@ static void two_at_once(void)
 	rig_close(&other, 1);
 }
 
+struct given {
+	uint64_t addr;
+	struct CUstream_st *stream;
+};
+
+static void *free_it(void *arg)
+{
+	struct given *g = arg;
+
+	is_int(rig_free(&rig, g->addr, g->stream), 0, "a thread without a seat frees");
+	return NULL;
+}
+
+/* Of a block that another thread was given, to a bin: it has no seat before that. */
+static void frees_first(void)
+{
+	struct given g;
+
+	rig_open(&rig, NULL);
+	g.stream = rig_stream(&rig);
+	g.addr = rig_alloc(&rig, 700, g.stream);
+	run(free_it, &g);
+	is_int(rig_figures(&rig).frees, 1, "which is counted");
+	ok(!rig_figures(&rig).live, "nothing is live");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
 /* Sits at a GPU that closes, meets one that opens where it was, and ends. */
 static void *outlive(void *arg)
 {
@@ -457,6 +485,7 @@ int main(void)
 {
 	tap_plan_later();
 	two_at_once();
+	frees_first();
 	closes_under_threads();
 	many_gpus();
 	peaks_by_turns();
