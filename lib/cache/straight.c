@@ -287,12 +287,12 @@ static inline void begin(struct glk_straight *tries)
 	tries->looked = tries->count = 0;
 }
 
-/* Once more with what was on the shelf of the stream; `err`: nothing was. */
+/* Once more with what lay aside on the stream; `err`: nothing did. */
 static GLK_COLD int find_merged(struct glk_cache *cache, const struct glk_stream *stream,
 	uint64_t size, uint64_t rounded, struct glk_straight *tries,
 	struct glk_straight_place *place, int err)
 {
-	if (!glk_quick_unshelve(cache, &cache->rows[stream->id]))
+	if (!glk_quick_merge(cache, &cache->rows[stream->id]))
 		return err;
 	begin(tries);
 	return find_place(cache, stream, size, rounded, tries, GLK_FIT_FEW, place);
@@ -364,7 +364,7 @@ int glk_straight_again(struct glk_cache *cache, const struct glk_asked *asked,
 static inline bool took_whole(struct glk_cache *cache, struct glk_seat *seat,
 	struct glk_row *row, uint64_t size, uint64_t *ret_addr)
 {
-	uint32_t id = glk_shelf_take(&row->shelf, glk_quick_grains(size));
+	uint32_t id = glk_lookaside_take(&row->aside, glk_quick_grains(size));
 
 	if (id)
 		*ret_addr =
@@ -471,32 +471,35 @@ int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stre
 	return 0;
 }
 
-/* Under the lock: a block stays whole, on the shelf of its stream, where nothing beside it is free. The one that is to
- * merge, which may be another; 0: none is. */
-static inline uint32_t shelve(struct glk_cache *cache, const struct glk_extent *e,
-	const struct glk_stream *stream)
+static inline enum glk_extent_state state_of(const struct glk_map *map, uint32_t extent)
 {
-	const struct glk_map *map = &cache->arena.map;
-	struct glk_row *row = &cache->rows[stream->id];
-	uint32_t id = glk_extent_id(map, e);
+	return extent ? glk_extent_state(glk_extent_at(map, extent)) : GLK_EXTENT_LIVE;
+}
 
-	if (glk_extent_state(glk_extent_at(map, e->prev)) == GLK_EXTENT_FREE ||
-		glk_extent_state(glk_extent_at(map, e->next)) == GLK_EXTENT_FREE ||
-		glk_load_relaxed(&row->handle) !=
-			(void *)(uintptr_t)glk_load_relaxed(&stream->key) ||
-		stream->handle == GLK_STREAM_PER_THREAD || !cache->conf->policy_bins)
-		return id;
-	id = glk_shelf_put(&row->shelf, &row->turn, e->size >> GLK_GRAIN_SHIFT, id);
+/* Whether a block that is freed on its stream and has nothing free beside it may stay whole. */
+static inline bool is_kept_aside(const struct glk_cache *cache,
+	const struct glk_stream *stream, const struct glk_row *row)
+{
+	return glk_load_relaxed(&row->handle) ==
+		(void *)(uintptr_t)glk_load_relaxed(&stream->key) &&
+		stream->handle != GLK_STREAM_PER_THREAD && cache->conf->policy_bins;
+}
+
+/* Puts it into the list of its stream; the one that is to merge for it; 0: none is. */
+static inline uint32_t put_aside(struct glk_row *row, uint64_t size, uint32_t id)
+{
 	if (!glk_load_relaxed(&row->touched))
 		glk_store_relaxed(&row->touched, 1);
-	return id;
+	return glk_lookaside_put(&row->aside, &row->turn, size >> GLK_GRAIN_SHIFT, id);
 }
 
 /* Under the lock, whose turn stays short. False, with nothing done: more was done with the block. */
 static inline __attribute__((always_inline)) bool give(struct glk_cache *cache,
 	struct glk_seat *seat, struct glk_extent *e, struct glk_stream *stream)
 {
+	struct glk_row *row = &cache->rows[stream->id];
 	struct glk_map *map = &cache->arena.map;
+	enum glk_extent_state below, above;
 	uint32_t first, last, id;
 	struct glk_use use;
 
@@ -507,14 +510,22 @@ static inline __attribute__((always_inline)) bool give(struct glk_cache *cache,
 		stream->bit >= GLK_STREAM_BITS)
 		return false;
 	glk_seat_free(seat, glk_extent_asked(e), e->size);
-	id = shelve(cache, e, stream);
-	if (!id)
-		return true;
-	e = glk_extent_at(map, id);
+	id = glk_extent_id(map, e);
+	below = state_of(map, e->prev);
+	above = state_of(map, e->next);
+	if (below != GLK_EXTENT_FREE && above != GLK_EXTENT_FREE &&
+		is_kept_aside(cache, stream, row)) {
+		id = put_aside(row, e->size, id);
+		if (!id)
+			return true;
+		e = glk_extent_at(map, id);
+		below = above = GLK_EXTENT_QUICK;
+	}
+	if (below == GLK_EXTENT_QUICK || above == GLK_EXTENT_QUICK)
+		glk_quick_beside(cache, e);
 	first = glk_extent_first(map, e);
 	last = glk_extent_last(map, e);
 	use = glk_stream_use(stream, glk_clock_tick(&cache->streams, stream));
-	glk_quick_beside(cache, e);
 	glk_quick_gone(cache, e);
 	glk_lookup_leave(map, id);
 	if (!glk_clock_alone(&cache->streams) || !glk_slots_plain(map, first, last))

@@ -107,8 +107,8 @@ static uint32_t walk_head(struct glk_cache *cache, const struct glk_idstack *s,
 static uint32_t walk_bins(struct glk_cache *cache, const struct glk_row *row,
 	uint32_t left, struct found *f)
 {
-	for (unsigned i = 0; i < GLK_SHELF; i++) {
-		uint64_t word = glk_load_relaxed(&row->shelf.place[i]);
+	for (unsigned i = 0; i < GLK_LOOKASIDE; i++) {
+		uint64_t word = glk_load_relaxed(&row->aside.place[i]);
 
 		f->quick += word >> GLK_ID_BITS << GLK_GRAIN_SHIFT;
 		f->quick_blocks += word > 0;

@@ -34,7 +34,7 @@ static inline int search(
 							  : 0;
 }
 
-/* Whether blocks in bins or on the shelf of the stream went back; for a tag, which has the same pages, those alone. */
+/* Whether blocks in bins or aside on the stream went back; for a tag, which has the same pages, the latter alone. */
 static bool yields(const struct glk_arena *arena, const struct glk_request *request)
 {
 	struct glk_cache *gpu = arena->gpu;
@@ -42,7 +42,7 @@ static bool yields(const struct glk_arena *arena, const struct glk_request *requ
 	if (arena->binned)
 		return glk_quick_yield(gpu, request);
 	return arena->map.space == arena->home->map.space &&
-		glk_quick_unshelve(gpu, &gpu->rows[request->stream->id]);
+		glk_quick_merge(gpu, &gpu->rows[request->stream->id]);
 }
 
 /*

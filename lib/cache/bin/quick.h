@@ -10,7 +10,7 @@
  *
  *  - Blocks up to policy.bins go to a bin when they are freed, larger ones to their extents: a place for
  *    those is found cheaply, and layouts of equal steps settle. Where nothing beside them is free, they stay
- *    whole on the shelf of the stream for a while: see shelf.h.
+ *    whole in the lookaside list of the stream for a while: see lookaside.h.
  *  - But where threads meet at the lock larger ones go to bins too: a stream that has met others at several of
  *    its last misses keeps its blocks, so that the next of that size is a hit and nobody waits. Not those of a
  *    thread's default stream.
@@ -129,17 +129,8 @@ static inline bool glk_quick_keeps(const struct glk_cache *cache,
 	return binned || met >= GLK_MET;
 }
 
-/* Under the lock, before an extent of the GPU's own arena becomes free: what lies on a shelf beside it merges too. */
-void glk_quick_leave(struct glk_cache *cache, uint32_t extent) GLK_COLD;
-static inline void glk_quick_beside(struct glk_cache *cache, const struct glk_extent *e)
-{
-	const struct glk_map *map = &cache->arena.map;
-
-	if (glk_extent_state(glk_extent_at(map, e->prev)) == GLK_EXTENT_QUICK)
-		glk_quick_leave(cache, e->prev);
-	if (glk_extent_state(glk_extent_at(map, e->next)) == GLK_EXTENT_QUICK)
-		glk_quick_leave(cache, e->next);
-}
+/* Under the lock, before an extent of the GPU's own arena becomes free: what lies aside beside it merges too. */
+void glk_quick_beside(struct glk_cache *cache, const struct glk_extent *e) GLK_COLD;
 
 /* The bin of a size in it, which may take the place of another one; 0: there is none for it. */
 uint32_t glk_quick_bin(struct glk_cache *cache, struct glk_row *row, uint64_t grains);
@@ -152,8 +143,8 @@ struct glk_use glk_quick_now(struct glk_cache *cache, uint32_t row);
 /* Gives one back that was popped from a bin and is not what was looked for; takes the
  * lock. */
 void glk_quick_stray(struct glk_cache *cache, uint32_t extent);
-/* All of the shelf of a stream goes back; how many blocks. */
-uint32_t glk_quick_unshelve(struct glk_cache *cache, struct glk_row *row);
+/* All that lies aside on a stream merges; how many blocks. */
+uint32_t glk_quick_merge(struct glk_cache *cache, struct glk_row *row);
 /* Gives a bounded number of blocks back before pages are mapped for a request; whether any were. */
 bool glk_quick_yield(struct glk_cache *cache, const struct glk_request *request);
 /* The same for all streams by turns, before the node grows past the target. The lock is given up

@@ -24,7 +24,7 @@
  */
 #include "base/atomic.h"
 #include "base/idstack.h"
-#include "cache/bin/shelf.h"
+#include "cache/bin/lookaside.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -60,9 +60,10 @@ struct glk_bin {
 struct glk_row {
 	/* Of the stream; GLK_ROW_ENDED when it has ended, and while no request may be a hit. */
 	glk_atomic(void *) handle;
-	glk_atomic(uint32_t) touched; /* its bins may hold blocks, or its shelf */
+	glk_atomic(uint32_t) touched; /* its bins may hold blocks, or its list */
 	glk_atomic(bool) entered;     /* it has bins */
 	struct glk_bin *bin;	      /* GLK_BINS of them */
+	struct glk_lookaside aside;
 	uint64_t keyed[(GLK_BINS + 63) /
 		64];  /* a bit a bin that has a key; under the lock */
 	uint64_t key; /* the handle as such, under the lock */
@@ -70,9 +71,8 @@ struct glk_row {
 	 * lock, read without it too. */
 	uint64_t blocks, bytes;
 	uint32_t met;  /* others at the lock, of late: see quick.h; likewise */
-	uint32_t turn; /* of the places of its shelf; likewise */
-	uint64_t pad[9 - (GLK_BINS + 63) / 64];
-	struct glk_shelf shelf;
+	uint32_t turn; /* of the places of its list; likewise */
+	uint64_t pad[16 - (GLK_BINS + 63) / 64 - GLK_LOOKASIDE];
 };
 
 #define GLK_ROW_ENDED  ((void *)UINTPTR_MAX)

@@ -36,7 +36,7 @@ struct glk_use glk_quick_now(struct glk_cache *cache, uint32_t row)
 /* Of bins that have a key, in a row. */
 #define WORDS ((GLK_BINS + 63) / 64)
 
-/* One that was taken out of a bin or off a shelf. */
+/* One that was taken out of a bin, or lay aside. */
 static void give_back(struct glk_cache *cache, uint32_t id, const struct glk_use *use)
 {
 	glk_quick_gone(cache, glk_extent_at(&cache->arena.map, id));
@@ -59,13 +59,13 @@ static uint32_t empty_bin(
 	return count;
 }
 
-uint32_t glk_quick_unshelve(struct glk_cache *cache, struct glk_row *row)
+uint32_t glk_quick_merge(struct glk_cache *cache, struct glk_row *row)
 {
 	struct glk_use use = {0};
 	uint32_t count = 0, id;
 
-	for (unsigned i = 0; i < GLK_SHELF && glk_load_relaxed(&row->touched); i++) {
-		id = glk_shelf_clear(&row->shelf, i);
+	for (unsigned i = 0; i < GLK_LOOKASIDE && glk_load_relaxed(&row->touched); i++) {
+		id = glk_lookaside_clear(&row->aside, i);
 		if (!id)
 			continue;
 		if (!count++)
@@ -75,24 +75,31 @@ uint32_t glk_quick_unshelve(struct glk_cache *cache, struct glk_row *row)
 	return count;
 }
 
-void glk_quick_leave(struct glk_cache *cache, uint32_t extent)
+static void merge_one(struct glk_cache *cache, uint32_t id)
 {
-	struct glk_extent *e = glk_extent_at(&cache->arena.map, extent);
+	struct glk_extent *e = glk_extent_at(&cache->arena.map, id);
 	uint32_t stream = glk_load_relaxed(&e->stream);
 	struct glk_use use;
 
-	if (!glk_shelf_drop(
-		    &cache->rows[stream].shelf, e->size >> GLK_GRAIN_SHIFT, extent))
+	if (glk_extent_state(e) != GLK_EXTENT_QUICK ||
+		!glk_lookaside_drop(
+			&cache->rows[stream].aside, e->size >> GLK_GRAIN_SHIFT, id))
 		return;
 	use = glk_quick_now(cache, stream);
-	give_back(cache, extent, &use);
+	give_back(cache, id, &use);
 }
 
-/* The same for the shelf of a row, and for its bins that are for more than so many grains, from a word of them on. */
+void glk_quick_beside(struct glk_cache *cache, const struct glk_extent *e)
+{
+	merge_one(cache, e->prev);
+	merge_one(cache, e->next);
+}
+
+/* The same for what lies aside, and for the bins of a row that are for more than so many grains, from a word of them on. */
 static uint32_t empty_bins(struct glk_cache *cache, struct glk_row *row, uint64_t grains,
 	uint32_t from, uint32_t most)
 {
-	uint32_t count = glk_quick_unshelve(cache, row);
+	uint32_t count = glk_quick_merge(cache, row);
 
 	if (!glk_row_untouch(row))
 		return 0;
@@ -123,7 +130,7 @@ static uint32_t empty_large(struct glk_cache *cache, struct glk_row *row, uint32
 	uint64_t small = cache->conf->policy_bins >> GLK_GRAIN_SHIFT;
 
 	return row->met ? empty_bins(cache, row, small, 0, most)
-			: glk_quick_unshelve(cache, row);
+			: glk_quick_merge(cache, row);
 }
 
 /* The same for all, by turns of a bounded number; the lock is given up between two of them. */

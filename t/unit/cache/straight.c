@@ -451,7 +451,7 @@ static void keeps(void)
 	struct CUstream_st *a, *b;
 	uint64_t freed;
 
-	/* none lies on a shelf */
+	/* none lies aside */
 	rig_open(&straight, (const char *const[]){"policy.bins=0", NULL});
 	a = rig_stream(&straight);
 	b = rig_stream(&straight);

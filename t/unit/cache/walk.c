@@ -163,15 +163,15 @@ static uint32_t walk_bin(
 	return count;
 }
 
-/* The shelf of a row: of its stream, of the sizes that it says, and looked for. Blocks there. */
-static uint32_t walk_shelf(
+/* The lookaside list of a row: of its stream, of the sizes that it says, and looked for. Blocks there. */
+static uint32_t walk_aside(
 	struct glk_cache *cache, uint32_t r, uint64_t *bytes, bool *sound)
 {
 	const struct glk_row *row = &cache->rows[r];
 	uint32_t count = 0;
 
-	for (unsigned i = 0; i < GLK_SHELF; i++) {
-		uint64_t word = glk_load_relaxed(&row->shelf.place[i]);
+	for (unsigned i = 0; i < GLK_LOOKASIDE; i++) {
+		uint64_t word = glk_load_relaxed(&row->aside.place[i]);
 		const struct glk_extent *e =
 			glk_extent_at(&cache->arena.map, (uint32_t)(word & GLK_ID_MASK));
 
@@ -184,14 +184,14 @@ static uint32_t walk_shelf(
 			glk_load_relaxed(&e->stream) == r &&
 			glk_load_relaxed(&row->touched))
 			continue;
-		tap_note("row %" PRIu32 ": what place %u of its shelf says is wrong", r,
-			i);
+		tap_note(
+			"row %" PRIu32 ": what place %u of its list says is wrong", r, i);
 		*sound = false;
 	}
 	return count;
 }
 
-/* Extents that were freed and are not free: in a bin each, or on a shelf, save those that are out. */
+/* Extents that were freed and are not free: in a bin each, or aside, save those that are out. */
 static bool walk_bins_are_sound(struct glk_cache *cache)
 {
 	uint32_t used = glk_load_relaxed(&cache->arena.map.extents.used);
@@ -210,7 +210,7 @@ static bool walk_bins_are_sound(struct glk_cache *cache)
 	for (uint32_t r = 0; r <= cache->last_row; r++) {
 		struct glk_row *row = &cache->rows[r];
 
-		in_bins += walk_shelf(cache, r, &bytes, &sound);
+		in_bins += walk_aside(cache, r, &bytes, &sound);
 		for (uint32_t i = 0; row->bin && i < GLK_BINS; i++) {
 			uint32_t count = walk_bin(cache, &row->bin[i], &bytes);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The real lib/cache/bin/shelf.h under relacy: a shelf of two places. Two threads take blocks of one of two sizes,
+ * The real lib/cache/bin/lookaside.h under relacy: a list of two places. Two threads take blocks of one of two sizes,
  * write to what they own and put them back under the lock, which may push another one out; a third clears places
  * under the lock, or drops a block that it knows by number.
  *
@@ -14,7 +14,7 @@
  *
  * Limits: three threads, three blocks, two rounds; a sample of the schedules, not all.
  */
-#define GLK_SHELF 2
+#define GLK_LOOKASIDE 2
 
 #include "base/atomic.h"
 
@@ -40,15 +40,15 @@
 #define glk_cas_acq_rel(p, o, n) ((p)->store((n), rl::mo_release, $), *(o) != 0)
 #endif
 
-#include "cache/bin/shelf.h"
+#include "cache/bin/lookaside.h"
 
 #include "run.h"
 
 #define BLOCKS 3
 #define ROUNDS 2
 
-struct shelf_model : rl::test_suite<shelf_model, 3> {
-	struct glk_shelf shelf;
+struct lookaside_model : rl::test_suite<lookaside_model, 3> {
+	struct glk_lookaside aside;
 	glk_plain(unsigned) payload[BLOCKS + 1];
 	bool had[BLOCKS + 1];
 	unsigned merged; /* under the lock */
@@ -63,8 +63,9 @@ struct shelf_model : rl::test_suite<shelf_model, 3> {
 
 	void before()
 	{
-		for (unsigned i = 0; i < GLK_SHELF; i++)
-			glk_store_relaxed(&shelf.place[i], (uint64_t)0);
+		for (unsigned i = 0; i < GLK_LOOKASIDE; i++)
+			glk_store_relaxed(&aside.place[i], (uint64_t)0);
+		glk_store_relaxed(&aside.kinds, (uint64_t)0);
 		merged = turn = 0;
 		for (uint32_t id = 1; id <= BLOCKS; id++) {
 			glk_set(payload[id], 0u);
@@ -95,12 +96,12 @@ struct shelf_model : rl::test_suite<shelf_model, 3> {
 	void put(uint32_t id)
 	{
 		had[id] = false;
-		merge(glk_shelf_put(&shelf, &turn, size_of(id), id));
+		merge(glk_lookaside_put(&aside, &turn, size_of(id), id));
 	}
 
 	void use(uint64_t size)
 	{
-		uint32_t id = glk_shelf_take(&shelf, size);
+		uint32_t id = glk_lookaside_take(&aside, size);
 
 		own(id);
 		if (!id)
@@ -117,8 +118,8 @@ struct shelf_model : rl::test_suite<shelf_model, 3> {
 
 		lock.lock($);
 		if (round)
-			merge(glk_shelf_clear(&shelf, rl::rand(GLK_SHELF)));
-		else if (glk_shelf_drop(&shelf, size_of(id), id))
+			merge(glk_lookaside_clear(&aside, rl::rand(GLK_LOOKASIDE)));
+		else if (glk_lookaside_drop(&aside, size_of(id), id))
 			merge(id);
 		lock.unlock($);
 	}
@@ -135,13 +136,13 @@ struct shelf_model : rl::test_suite<shelf_model, 3> {
 
 	void after()
 	{
-		for (unsigned i = 0; i < GLK_SHELF; i++)
-			merge(glk_shelf_clear(&shelf, i));
+		for (unsigned i = 0; i < GLK_LOOKASIDE; i++)
+			merge(glk_lookaside_clear(&aside, i));
 		RL_ASSERT(merged == BLOCKS);
 	}
 };
 
 int main()
 {
-	return model_run<shelf_model>();
+	return model_run<lookaside_model>();
 }

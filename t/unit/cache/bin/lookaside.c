@@ -5,7 +5,7 @@
 #include <errno.h>
 
 #define BLOCK (4 * MIB)
-#define MANY  (2 * GLK_SHELF + 4)
+#define MANY  (2 * GLK_LOOKASIDE + 4)
 
 static struct rig rig;
 static struct CUstream_st *a, *b;
@@ -90,12 +90,12 @@ static void merges(void)
 /* As many as there are places; then one goes for each that comes. */
 static void has_an_end(void)
 {
-	uint64_t most = GLK_SHELF * (uint64_t)BLOCK;
+	uint64_t most = GLK_LOOKASIDE * (uint64_t)BLOCK;
 
 	begin(NULL);
 	for (int i = 1; i < MANY; i += 2)
 		rig_free(&rig, addr[i], a);
-	is_int((int64_t)quick(), (int64_t)most, "no more than the shelf has places for");
+	is_int((int64_t)quick(), (int64_t)most, "no more than the list has places for");
 	ok(glk_tree_largest(&rig.cache.arena.map, &rig.cache.arena.map.common) >= BLOCK,
 		"the others are free");
 	is_sound(&rig, "the books agree");

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_CACHE_LOOKASIDE_H
+#define GLK_CACHE_LOOKASIDE_H
+
+/*
+ * The lookaside list of a stream: the last few blocks above policy.bins that were freed on it between two others,
+ * whole. A free would leave each of them as a free extent of its very size, which best fit has for the next request
+ * of that size: so nothing is lost where such a request takes it from here, without the lock. When something beside
+ * one becomes free it merges as well. It does so too when its stream finds no place, and with what lies in bins.
+ *
+ * Places	a word each: 0, or the number of an extent and its grains, which stay as they are as long as it is
+ *		there. So who finds a word there again has found the same block
+ * Kinds	a byte a place, of the size that was put there last: one look tells who finds none of his size
+ * Writers	under the lock, but for who takes a block for a request: by a compare-and-swap, from any thread
+ * Ordering	what was written before a block was put here is seen by who takes it
+ * Progress	lock-free, without a second try: a place that another thread was faster at is passed
+ */
+#include "base/atomic.h"
+#include "base/idstack.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifndef GLK_LOOKASIDE
+#define GLK_LOOKASIDE 8 /* bytes of a word, at most */
+#endif
+
+struct glk_lookaside {
+	glk_atomic(uint64_t) kinds;
+	glk_atomic(uint64_t) place[GLK_LOOKASIDE];
+};
+
+/* That of a size, of 128; 0 is that of a place nothing was ever put at. */
+static inline uint64_t glk_lookaside_kind(uint64_t grains)
+{
+	return ((uint32_t)grains * UINT32_C(0x9e3779b1) >> 24) | 0x80;
+}
+
+/* Takes a block of a size; 0: there is none. Any thread. */
+static inline uint32_t glk_lookaside_take(struct glk_lookaside *aside, uint64_t grains)
+{
+	const uint64_t ones = UINT64_C(0x0101010101010101);
+	uint64_t unlike =
+		glk_load_relaxed(&aside->kinds) ^ ones * glk_lookaside_kind(grains);
+	/* bytes that are 0, and perhaps some behind them */
+	uint64_t left = (unlike - ones) & ~unlike & ones << 7;
+
+	for (; left; left &= left - 1) {
+		unsigned i = (unsigned)__builtin_ctzll(left) / 8;
+		uint64_t word = glk_load_relaxed(&aside->place[i]);
+
+		/* pairs with: the release in put */
+		if (word >> GLK_ID_BITS == grains &&
+			glk_cas_acq_rel(&aside->place[i], &word, 0))
+			return (uint32_t)(word & GLK_ID_MASK);
+	}
+	return 0;
+}
+
+/* ---- Under the lock ---- */
+
+/* Takes one that is known to have been there; false: it was taken meanwhile. */
+static inline bool glk_lookaside_drop(
+	struct glk_lookaside *aside, uint64_t grains, uint32_t id)
+{
+	for (unsigned i = 0; i < GLK_LOOKASIDE; i++) {
+		uint64_t word = grains << GLK_ID_BITS | id;
+
+		if (glk_load_relaxed(&aside->place[i]) == word)
+			return glk_cas_acq_rel(&aside->place[i], &word, 0);
+	}
+	return false;
+}
+
+/* Takes what is at a place; 0: nothing. */
+static inline uint32_t glk_lookaside_clear(struct glk_lookaside *aside, unsigned i)
+{
+	if (!glk_load_relaxed(&aside->place[i]))
+		return 0;
+	/* pairs with: the release in put */
+	return (uint32_t)(glk_xchg_acq_rel(&aside->place[i], 0) & GLK_ID_MASK);
+}
+
+/* Puts a block at a free place, or at the one whose turn it is, of which it gives what was there; 0: nothing. */
+static inline uint32_t glk_lookaside_put(
+	struct glk_lookaside *aside, uint32_t *turn, uint64_t grains, uint32_t id)
+{
+	uint64_t kinds = glk_load_relaxed(&aside->kinds);
+	unsigned i = 0;
+
+	while (i < GLK_LOOKASIDE && glk_load_relaxed(&aside->place[i]))
+		i++;
+	if (i == GLK_LOOKASIDE)
+		i = (*turn)++ % GLK_LOOKASIDE;
+	kinds = (kinds & ~(UINT64_C(0xff) << 8 * i)) |
+		glk_lookaside_kind(grains) << 8 * i;
+	glk_store_relaxed(&aside->kinds, kinds);
+	/* pairs with: the acquire of who takes it */
+	return (uint32_t)(glk_xchg_acq_rel(&aside->place[i], grains << GLK_ID_BITS | id) &
+		GLK_ID_MASK);
+}
+
+#endif
