@@ -6,6 +6,8 @@ makes them small enough for a CPU, `args.batch` is a batch of another size than 
 """
 
 import collections
+import contextlib
+import random
 
 
 def opt(torch, size, tiny):
@@ -334,6 +336,33 @@ def kv(torch, args):
     return step, batch * new
 
 
+def sizes(torch, args):
+    """No model: blocks of random sizes on four streams, of which another one uses every third, too."""
+    count, least, most, bound = (200, 10, 20, 24 << 20) if args.tiny else (2000, 10, 30, 24 << 30)
+    streams = [] if args.tiny else [torch.cuda.Stream() for _ in range(4)]
+    choice = random.Random(17)
+    live, held = [], 0
+
+    def step(_):
+        nonlocal held
+        for _ in range(count):
+            size = int(2 ** choice.uniform(least, most))
+            while held + size > bound:
+                number = choice.randrange(len(live))
+                live[number], live[-1] = live[-1], live[number]
+                held -= live.pop().numel()
+            first, second = choice.sample(range(4), 2)
+            with torch.cuda.stream(streams[first]) if streams else contextlib.nullcontext():
+                block = torch.empty(size, dtype=torch.uint8)
+                block[:1024].zero_()
+            if streams and choice.randrange(3) == 0:
+                block.record_stream(streams[second])
+            live.append(block)
+            held += size
+        return torch.zeros(())
+    return step, count
+
+
 # How; whether it repeats itself to the last bit; steps for each one asked for, the short ones do
 # more; with --fit, how many steps show what it needs, and a batch that may be about right for
 # 24 GiB. The most telling come first: lengths that vary leave holes of all sizes.
@@ -350,4 +379,5 @@ JOBS = {
     "generate": Job(generate, True, 0.5),
     "llama": Job(llama_full, True, 1),
     "recompute": Job(recompute, True, 1, 2, 40),
+    "sizes": Job(sizes, True, 1),
 }
