@@ -65,7 +65,8 @@ struct glake_stats {
 
 	uint64_t allocs; /* requests served */
 	uint64_t frees;
-	uint64_t hits; /* requests served without a lock, with a freed block of their size */
+	uint64_t
+		hits; /* requests served without a lock, with a freed block of their size */
 	uint64_t
 		misses; /* requests that looked for a place; most of them find one mapped */
 	uint64_t stitches; /* misses backed with pages that lay elsewhere */
