@@ -482,7 +482,7 @@ static inline bool is_kept_aside(const struct glk_cache *cache,
 {
 	return glk_load_relaxed(&row->handle) ==
 		(void *)(uintptr_t)glk_load_relaxed(&stream->key) &&
-		stream->handle != GLK_STREAM_PER_THREAD && cache->conf->policy_bins;
+		stream->handle != GLK_STREAM_PER_THREAD && cache->keeps_aside;
 }
 
 /* Puts it into the list of its stream; the one that is to merge for it; 0: none is. */

@@ -157,6 +157,7 @@ struct glk_cache {
 	uint64_t served; /* requests served under the lock */
 	uint64_t
 		weighed; /* so many of them when it was found out last how tight memory is */
+	bool keeps_aside; /* there was plenty then: see bin/lookaside.h */
 	/* Slots that may be stranded before places are chosen so that fewer are: see straight.h. */
 	uint64_t stranded_most;
 	uint64_t ended; /* of the streams' count of ends, those whose rows were ended */

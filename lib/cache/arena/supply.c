@@ -394,13 +394,18 @@ uint64_t glk_supply_target(struct glk_cache *gpu, uint64_t size)
 	return peak + glk_fill_above(gpu, peak);
 }
 
+static bool targets_plenty(struct glk_cache *gpu)
+{
+	return glk_conf_target(gpu->conf, glk_fill(gpu)) >= PLENTY;
+}
+
 bool glk_supply_is_plenty(const struct glk_arena *arena, uint64_t size, uint64_t bytes)
 {
 	struct glk_cache *gpu = arena->gpu;
 	uint64_t held = glk_node_own(gpu->node), most;
 
 	/* the others have no target */
-	if (arena != &gpu->arena || glk_conf_target(gpu->conf, glk_fill(gpu)) < PLENTY)
+	if (arena != &gpu->arena || !targets_plenty(gpu))
 		return false;
 	most = glk_supply_target(gpu, size);
 	return held + bytes <= most && most <= glk_node_most(gpu->node);
@@ -473,11 +478,14 @@ void glk_supply_weigh(struct glk_arena *arena, uint64_t size)
 	struct glk_map *map = &arena->map;
 	const struct glk_stock *stock = &map->space->of[GLK_OF_NODE];
 	uint64_t idle = (stock->idle_slots + stock->stranded) << map->shift, used;
+	struct glk_cache *gpu = arena->gpu;
 
-	glk_supply_sum(arena->gpu);
-	if (arena->binned)
-		arena->gpu->weighed = arena->gpu->served;
-	used = arena->gpu->sum.given + idle;
+	glk_supply_sum(gpu);
+	if (arena->binned) {
+		gpu->weighed = gpu->served;
+		gpu->keeps_aside = gpu->conf->policy_bins && targets_plenty(gpu);
+	}
+	used = gpu->sum.given + idle;
 	map->packs = map->tight = false;
 	if (stock->page_bytes > used + GLK_TARGET_LEAST)
 		pack(arena, size, stock->page_bytes - used);

@@ -6,7 +6,8 @@
  * The lookaside list of a stream: the last few blocks above policy.bins that were freed on it between two others,
  * whole. A free would leave each of them as a free extent of its very size, which best fit has for the next request
  * of that size: so nothing is lost where such a request takes it from here, without the lock. When something beside
- * one becomes free it merges as well. It does so too when its stream finds no place, and with what lies in bins.
+ * one becomes free it merges as well. It does so too when its stream finds no place, and with what lies in bins. With a
+ * target below 1.05 none is kept: later passes of recorded jobs would take the driver 1.2 to 6 times as long at 1.005.
  *
  * Places	a word each: 0, or the number of an extent and its grains, which stay as they are as long as it is
  *		there. So who finds a word there again has found the same block

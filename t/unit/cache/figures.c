@@ -287,7 +287,7 @@ static void takes_all_of_it(void)
 	struct rig rig;
 	uint64_t addr;
 
-	rig_open(&rig, (const char *const[]){"policy.bins=0", NULL});
+	rig_open(&rig, NULL);
 	a = rig_stream(&rig);
 	glk_fault_set(rig.drv, "stream_facts:from=1:delay=1000");
 	for (int i = 0; i < 40; i++) {

@@ -147,8 +147,7 @@ static void stitched(void)
 	uint64_t part[5], whole, waits;
 	struct CUstream_st *a, *b;
 
-	rig_open(&straight,
-		(const char *const[]){"soft.streams=stepped", "policy.bins=0", NULL});
+	rig_open(&straight, STEPPED);
 	a = rig_stream(&straight);
 	b = rig_stream(&straight);
 	rig_alloc(&straight, 8 * MIB, b);
@@ -451,8 +450,7 @@ static void keeps(void)
 	struct CUstream_st *a, *b;
 	uint64_t freed;
 
-	/* none lies aside */
-	rig_open(&straight, (const char *const[]){"policy.bins=0", NULL});
+	rig_open(&straight, NULL);
 	a = rig_stream(&straight);
 	b = rig_stream(&straight);
 	ok(!hits_again(3 * MIB, a), "a large block is no hit while nobody waits");

@@ -227,7 +227,6 @@ static void takes_one(void)
 		addr[i] = rig_single(&rig, 6 * MIB, a);
 	for (int i = 0; i < 3; i++)
 		rig_free(&rig, addr[i], a);
-	rig_flush(&rig);
 	glk_event_poll(&rig.cache.streams);
 	calls = rig_calls(&rig, GLAKE_CALL_UNMAP);
 	need.other = 6 * MIB;

@@ -12,9 +12,9 @@ static struct CUstream_st *a, *b;
 static uint64_t addr[MANY];
 
 /* Blocks in a row, of which those with an odd number have others on both sides. */
-static void begin(const char *const *settings)
+static void begin(const char *setting)
 {
-	rig_open(&rig, settings);
+	rig_open(&rig, (const char *const[]){"policy.target=1.1", setting, NULL});
 	a = rig_stream(&rig);
 	b = rig_stream(&rig);
 	for (int i = 0; i < MANY; i++)
@@ -108,7 +108,7 @@ static void goes_back(void)
 {
 	uint64_t unused, mapped;
 
-	begin((const char *const[]){"pool.budget=96MiB", NULL});
+	begin("pool.budget=96MiB");
 	ok(MANY * BLOCK < 96 * MIB && (MANY + 5) * BLOCK > 96 * MIB,
 		"there is room for four");
 	rig_free(&rig, addr[1], a);
@@ -151,9 +151,13 @@ static void never(void)
 	rig_release(&rig, 1);
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, MANY - 3);
-	begin((const char *const[]){"policy.bins=0", NULL});
+	begin("policy.bins=0");
 	rig_free(&rig, addr[1], a);
 	is_int((int64_t)quick(), 0, "nor where there are no bins");
+	rig_close(&rig, MANY - 1);
+	begin("policy.target=1.005");
+	rig_free(&rig, addr[1], a);
+	is_int((int64_t)quick(), 0, "nor where memory is short");
 	rig_close(&rig, MANY - 1);
 }
 
