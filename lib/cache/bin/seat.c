@@ -203,21 +203,22 @@ static uint64_t did_of(const struct glk_seat *seat)
 	return glk_load_relaxed(&seat->allocs) + glk_load_relaxed(&seat->frees);
 }
 
-static struct glk_seat *in_turn(struct glk_cache *cache)
+/* The number of the seat whose turn it is: what its thread has filled in of the seat itself need not be seen yet. */
+static uint32_t in_turn(const struct glk_cache *cache)
 {
-	return glk_slab_at(
-		&cache->seats, glk_seat_number(glk_load_relaxed(&cache->seat_turn)));
+	return glk_seat_number(glk_load_relaxed(&cache->seat_turn));
 }
 
 /* What was reached in the turn that now ends, or goes on. Whether it was a long one in which all others were idle. */
 static bool note_turn(struct glk_cache *cache)
 {
-	const struct glk_seat *seat = in_turn(cache);
+	uint32_t turn = in_turn(cache);
+	const struct glk_seat *seat = glk_slab_at(&cache->seats, turn);
 	struct glk_seats others;
 	uint64_t live;
 	bool alone;
 
-	sum_but(cache, seat->id, &others);
+	sum_but(cache, turn, &others);
 	/* they stand as they stood when it began */
 	alone = others.allocs + others.frees == glk_load_relaxed(&cache->seat_others);
 	live = others.live + glk_load_relaxed(alone ? &seat->peak : &seat->live);
@@ -265,7 +266,7 @@ uint64_t glk_seats_peak(struct glk_cache *cache)
 
 void glk_seats_reset_peak(struct glk_cache *cache)
 {
-	struct glk_seat *seat = in_turn(cache);
+	struct glk_seat *seat = glk_slab_at(&cache->seats, in_turn(cache));
 	struct glk_seats sum;
 
 	glk_seats_sum(cache, &sum);
