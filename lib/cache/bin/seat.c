@@ -242,20 +242,27 @@ static void begin_turn(struct glk_cache *cache, struct glk_seat *seat)
 void glk_seat_turn(struct glk_seat *seat)
 {
 	struct glk_cache *cache = seat->cache;
+	bool was_long;
 
-	if (seat->rest) {
+	if (seat->rest && seat->rest < seat->rests) {
 		seat->rest--;
 		return;
 	}
 	/* pairs with: the release below */
 	if (glk_xchg_acq_rel(&cache->seat_turning, 1))
 		return;
-	seat->rests = note_turn(cache) ? 0 : seat->rests * 2 + 1;
-	begin_turn(cache, seat);
+	/* before it rests, what it does meanwhile being work beside that turn */
+	was_long = note_turn(cache);
+	if (was_long || !seat->rest) {
+		seat->rests = was_long ? 0 : seat->rests * 2 + 1;
+		if (seat->rests > LONG)
+			seat->rests = LONG;
+		seat->rest = seat->rests;
+		begin_turn(cache, seat);
+	} else {
+		seat->rest--;
+	}
 	glk_store_release(&cache->seat_turning, 0); /* pairs with: the exchange above */
-	if (seat->rests > LONG)
-		seat->rests = LONG;
-	seat->rest = seat->rests;
 }
 
 uint64_t glk_seats_peak(struct glk_cache *cache)

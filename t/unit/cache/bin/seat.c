@@ -249,6 +249,46 @@ static void peak_of_a_turn(void)
 	rig_close(&rig, 0);
 }
 
+/* Has more than the first one, and gives it back. */
+static void *reach(void *arg)
+{
+	struct turns *t = arg;
+
+	for (int step = 0; step < 5; step++) {
+		my_turn(t, 2 * step + 1);
+		for (int i = 0; i < 40; i++)
+			t->took[i] = rig_alloc(&rig, 1000, NULL);
+		for (int i = 0; i < 40; i++)
+			rig_free(&rig, t->took[i], NULL);
+		your_turn(t);
+	}
+	return NULL;
+}
+
+/* Nobody asks for figures between two turns; and the first turn of all is short, since nobody was there before. */
+static void peaks_nobody_asks_for(void)
+{
+	struct turns t = {
+		.lock = PTHREAD_MUTEX_INITIALIZER, .next = PTHREAD_COND_INITIALIZER};
+	pthread_t thread;
+
+	rig_open(&rig, NULL);
+	if (pthread_create(&thread, NULL, reach, &t))
+		tap_bail("no thread");
+	for (int step = 0; step < 6; step++) {
+		my_turn(&t, 2 * step);
+		if (step && step < 5)
+			glk_cache_reset_peaks(&rig.cache);
+		for (int i = 0; i < 10; i++)
+			rig_free(&rig, rig_alloc(&rig, 1000, NULL), NULL);
+		your_turn(&t);
+	}
+	pthread_join(thread, NULL);
+	is_int((int64_t)rig_figures(&rig).peak_live, 40 * 1000,
+		"the most of a turn is known after the next");
+	rig_close(&rig, 0);
+}
+
 #define SIDE_BY_SIDE 4000
 
 /* A request or a free, by turns. */
@@ -492,6 +532,7 @@ int main(void)
 	many_gpus();
 	peaks_by_turns();
 	peak_of_a_turn();
+	peaks_nobody_asks_for();
 	peak_of_misses();
 	turns_get_rare();
 	peaks_side_by_side();
