@@ -70,6 +70,8 @@ static uint32_t make(uint64_t *state)
 	at(id)->size = (seed_below(state, 4) ? 1 + seed_below(state, 50)
 					     : 1 + seed_below(state, 1000000))
 		<< 9;
+	/* as if left over from a tree that it was in */
+	at(id)->tree.left = at(id)->tree.right = id;
 	return id;
 }
 
@@ -93,6 +95,9 @@ static void test_random(uint64_t *state)
 			if (count < MOST && index % 4 == 0) {
 				model_remove(index);
 				index = make(state);
+				/* in its very place, unless another of that size lies between */
+				if (seed_below(state, 2))
+					at(index)->size = at(id)->size;
 				glk_tree_replace(&map, &tree, id, index);
 				model_insert(index);
 				glk_slab_put(&map.extents, id);
