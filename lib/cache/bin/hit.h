@@ -48,7 +48,7 @@ static inline uint32_t glk_hit_stream(const struct glk_cache *cache,
 	return name ? 0 : glk_load_relaxed(&cache->legacy);
 }
 
-/* Gives a block out that was popped from the bin of its size; its address. */
+/* Gives a block out that was taken from the bin of its size, or from aside; its address. */
 static inline uint64_t glk_hit_revive(
 	struct glk_seat *seat, struct glk_extent *e, uint64_t size)
 {

@@ -163,7 +163,7 @@ static inline bool is_busy(const struct glk_map *map, uint32_t first, uint32_t e
 		<< (64 - (end - first));
 }
 
-/* Others are in the first slot, or in the last one. */
+/* `on_first`, `on_last`: others are in the first slot, in the last one. */
 static __attribute__((noinline)) struct idle idle_beside(const struct glk_map *map,
 	uint32_t first, uint32_t last, bool on_first, bool on_last)
 {
@@ -222,7 +222,7 @@ void glk_slots_enter_plain(struct glk_map *map, uint32_t first, uint32_t last)
 	glk_bits_set(map->busy, first, last);
 }
 
-/* Its bits of what is busy are cleared. */
+/* The caller has cleared the bits that said it is busy. */
 static inline void leave_plain(struct glk_map *map, uint32_t first, uint32_t last)
 {
 	bool on_first = --map->count[first] > 0, on_last = on_first;

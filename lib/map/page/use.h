@@ -70,7 +70,7 @@ static inline void glk_use_set_left(struct glk_map *map, uint32_t first, uint32_
 	});
 }
 
-/* The first alone; or (use.c) beside what there was. */
+/* The use alone; or (use.c) beside what there was. */
 static inline void glk_use_set(
 	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use)
 {

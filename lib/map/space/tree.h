@@ -64,6 +64,7 @@ static inline void glk_tree_remove_in(
 	tree->some[class >> 6] &= ~(UINT64_C(1) << (class & 63));
 }
 
+/* The same two for a tree by size. */
 static inline void glk_tree_insert(
 	struct glk_map *map, struct glk_tree *tree, uint32_t extent)
 {
@@ -78,7 +79,7 @@ static inline void glk_tree_remove(
 		map, tree, glk_tree_class(glk_extent_at(map, extent)->size), extent);
 }
 
-/* One comes in place of another. */
+/* In a tree by size: one comes in place of another. */
 static inline void glk_tree_replace(
 	struct glk_map *map, struct glk_tree *tree, uint32_t old, uint32_t extent)
 {
