@@ -485,12 +485,14 @@ static inline bool is_kept_aside(const struct glk_cache *cache,
 		stream->handle != GLK_STREAM_PER_THREAD && cache->keeps_aside;
 }
 
-/* Puts it into the list of its stream; the one that is to merge for it; 0: none is. */
-static inline uint32_t put_aside(struct glk_row *row, uint64_t size, uint32_t id)
+/* Puts it into the list of its stream; the one that is to merge for it, with its tick; 0: none is. */
+static inline uint32_t put_aside(
+	struct glk_row *row, uint64_t size, uint32_t id, uint64_t *tick)
 {
 	if (!glk_load_relaxed(&row->touched))
 		glk_store_relaxed(&row->touched, 1);
-	return glk_lookaside_put(&row->aside, &row->turn, size >> GLK_GRAIN_SHIFT, id);
+	return glk_lookaside_put(
+		&row->aside, &row->turn, size >> GLK_GRAIN_SHIFT, id, tick);
 }
 
 /* Under the lock, whose turn stays short. False, with nothing done: more was done with the block. */
@@ -502,6 +504,8 @@ static inline __attribute__((always_inline)) bool give(struct glk_cache *cache,
 	enum glk_extent_state below, above;
 	uint32_t first, last, id;
 	struct glk_use use;
+	bool newest = true;
+	uint64_t tick;
 
 	/* its bin tells what else was done with it */
 	if (glk_load_relaxed(&e->bin) || e->nested || map->hosted || cache->hints ||
@@ -510,14 +514,16 @@ static inline __attribute__((always_inline)) bool give(struct glk_cache *cache,
 		stream->bit >= GLK_STREAM_BITS)
 		return false;
 	glk_seat_free(seat, glk_extent_asked(e), e->size);
+	tick = glk_clock_tick(&cache->streams, stream);
 	id = glk_extent_id(map, e);
 	below = state_of(map, e->prev);
 	above = state_of(map, e->next);
 	if (below != GLK_EXTENT_FREE && above != GLK_EXTENT_FREE &&
 		is_kept_aside(cache, stream, row)) {
-		id = put_aside(row, e->size, id);
+		id = put_aside(row, e->size, id, &tick);
 		if (!id)
 			return true;
+		newest = false;
 		e = glk_extent_at(map, id);
 		below = above = GLK_EXTENT_QUICK;
 	}
@@ -525,10 +531,12 @@ static inline __attribute__((always_inline)) bool give(struct glk_cache *cache,
 		glk_quick_beside(cache, e);
 	first = glk_extent_first(map, e);
 	last = glk_extent_last(map, e);
-	use = glk_stream_use(stream, glk_clock_tick(&cache->streams, stream));
+	use = glk_stream_use(stream, tick);
 	glk_quick_gone(cache, e);
 	glk_lookup_leave(map, id);
-	if (!glk_clock_alone(&cache->streams) || !glk_slots_plain(map, first, last))
+	/* what was freed before others stands beside what is known of these */
+	if (!newest || !glk_clock_alone(&cache->streams) ||
+		!glk_slots_plain(map, first, last))
 		glk_slots_leave(map, first, last, &use);
 	else
 		glk_slots_leave_plain(map, first, last, &use);

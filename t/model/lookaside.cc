@@ -5,7 +5,8 @@
  * under the lock, or drops a block that it knows by number.
  *
  * Shown: no block is lost and none is had twice; who gets one has the size that was asked for, and sees what was
- * written to it before. Built once as it is and once with each of these mistakes, which must be found:
+ * written to it before; and one that merges has the tick of its last free. Built once as it is and once with each of
+ * these mistakes, which must be found:
  *
  *	MODEL_NO_RELEASE	a put that releases nothing
  *	MODEL_NO_ACQUIRE	a take that acquires nothing
@@ -53,6 +54,7 @@ struct lookaside_model : rl::test_suite<lookaside_model, 3> {
 	bool had[BLOCKS + 1];
 	unsigned merged; /* under the lock */
 	uint32_t turn;	 /* likewise */
+	uint64_t freed[BLOCKS + 1], ticks;
 	rl::mutex lock;	 /* of the GPU */
 
 	/* The first and the third have the same. */
@@ -67,6 +69,7 @@ struct lookaside_model : rl::test_suite<lookaside_model, 3> {
 			glk_store_relaxed(&aside.place[i], (uint64_t)0);
 		glk_store_relaxed(&aside.kinds, (uint64_t)0);
 		merged = turn = 0;
+		ticks = 0;
 		for (uint32_t id = 1; id <= BLOCKS; id++) {
 			glk_set(payload[id], 0u);
 			had[id] = true;
@@ -93,10 +96,15 @@ struct lookaside_model : rl::test_suite<lookaside_model, 3> {
 		merged += id > 0;
 	}
 
+	/* The tick of a block is that of its last free. */
 	void put(uint32_t id)
 	{
+		uint64_t tick = freed[id] = ++ticks;
+
 		had[id] = false;
-		merge(glk_lookaside_put(&aside, &turn, size_of(id), id));
+		id = glk_lookaside_put(&aside, &turn, size_of(id), id, &tick);
+		RL_ASSERT(!id || freed[id] == tick);
+		merge(id);
 	}
 
 	void use(uint64_t size)
@@ -115,12 +123,15 @@ struct lookaside_model : rl::test_suite<lookaside_model, 3> {
 	void empty(unsigned round)
 	{
 		uint32_t id = 1 + rl::rand(BLOCKS);
+		uint64_t tick;
 
 		lock.lock($);
 		if (round)
-			merge(glk_lookaside_clear(&aside, rl::rand(GLK_LOOKASIDE)));
-		else if (glk_lookaside_drop(&aside, size_of(id), id))
-			merge(id);
+			id = glk_lookaside_clear(&aside, rl::rand(GLK_LOOKASIDE), &tick);
+		else if (!glk_lookaside_drop(&aside, size_of(id), id, &tick))
+			id = 0;
+		RL_ASSERT(!id || freed[id] == tick);
+		merge(id);
 		lock.unlock($);
 	}
 
@@ -136,8 +147,10 @@ struct lookaside_model : rl::test_suite<lookaside_model, 3> {
 
 	void after()
 	{
+		uint64_t tick;
+
 		for (unsigned i = 0; i < GLK_LOOKASIDE; i++)
-			merge(glk_lookaside_clear(&aside, i));
+			merge(glk_lookaside_clear(&aside, i, &tick));
 		RL_ASSERT(merged == BLOCKS);
 	}
 };

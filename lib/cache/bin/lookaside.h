@@ -11,6 +11,7 @@
  *
  * Places	a word each: 0, or the number of an extent and its grains, which stay as they are as long as it is
  *		there. So who finds a word there again has found the same block
+ * Ticks	of the free that put it there: nobody used it since, and what others know of that free holds still
  * Kinds	a byte a place, of the size that was put there last: one look tells who finds none of his size
  * Writers	under the lock, but for who takes a block for a request: by a compare-and-swap, from any thread
  * Ordering	what was written before a block was put here is seen by who takes it
@@ -29,6 +30,7 @@
 struct glk_lookaside {
 	glk_atomic(uint64_t) kinds;
 	glk_atomic(uint64_t) place[GLK_LOOKASIDE];
+	uint64_t tick[GLK_LOOKASIDE]; /* under the lock */
 };
 
 /* That of a size, of 128; 0 is that of a place nothing was ever put at. */
@@ -58,15 +60,16 @@ static inline uint32_t glk_lookaside_take(struct glk_lookaside *aside, uint64_t 
 	return 0;
 }
 
-/* ---- Under the lock ---- */
+/* ---- Under the lock; with a block comes its tick ---- */
 
 /* Takes one that is known to have been there; false: it was taken meanwhile. */
 static inline bool glk_lookaside_drop(
-	struct glk_lookaside *aside, uint64_t grains, uint32_t id)
+	struct glk_lookaside *aside, uint64_t grains, uint32_t id, uint64_t *ret_tick)
 {
 	for (unsigned i = 0; i < GLK_LOOKASIDE; i++) {
 		uint64_t word = grains << GLK_ID_BITS | id;
 
+		*ret_tick = aside->tick[i];
 		if (glk_load_relaxed(&aside->place[i]) == word)
 			return glk_cas_acq_rel(&aside->place[i], &word, 0);
 	}
@@ -74,8 +77,10 @@ static inline bool glk_lookaside_drop(
 }
 
 /* Takes what is at a place; 0: nothing. */
-static inline uint32_t glk_lookaside_clear(struct glk_lookaside *aside, unsigned i)
+static inline uint32_t glk_lookaside_clear(
+	struct glk_lookaside *aside, unsigned i, uint64_t *ret_tick)
 {
+	*ret_tick = aside->tick[i];
 	if (!glk_load_relaxed(&aside->place[i]))
 		return 0;
 	/* pairs with: the release in put */
@@ -83,10 +88,10 @@ static inline uint32_t glk_lookaside_clear(struct glk_lookaside *aside, unsigned
 }
 
 /* Puts a block at a free place, or at the one whose turn it is, of which it gives what was there; 0: nothing. */
-static inline uint32_t glk_lookaside_put(
-	struct glk_lookaside *aside, uint32_t *turn, uint64_t grains, uint32_t id)
+static inline uint32_t glk_lookaside_put(struct glk_lookaside *aside, uint32_t *turn,
+	uint64_t grains, uint32_t id, uint64_t *tick)
 {
-	uint64_t kinds = glk_load_relaxed(&aside->kinds);
+	uint64_t kinds = glk_load_relaxed(&aside->kinds), was;
 	unsigned i = 0;
 
 	while (i < GLK_LOOKASIDE && glk_load_relaxed(&aside->place[i]))
@@ -96,6 +101,9 @@ static inline uint32_t glk_lookaside_put(
 	kinds = (kinds & ~(UINT64_C(0xff) << 8 * i)) |
 		glk_lookaside_kind(grains) << 8 * i;
 	glk_store_relaxed(&aside->kinds, kinds);
+	was = aside->tick[i];
+	aside->tick[i] = *tick;
+	*tick = was;
 	/* pairs with: the acquire of who takes it */
 	return (uint32_t)(glk_xchg_acq_rel(&aside->place[i], grains << GLK_ID_BITS | id) &
 		GLK_ID_MASK);

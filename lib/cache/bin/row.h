@@ -72,7 +72,7 @@ struct glk_row {
 	uint64_t blocks, bytes;
 	uint32_t met;  /* others at the lock, of late: see quick.h; likewise */
 	uint32_t turn; /* of the places of its list; likewise */
-	uint64_t pad[16 - (GLK_BINS + 63) / 64 - GLK_LOOKASIDE];
+	uint64_t pad[24 - (GLK_BINS + 63) / 64 - 2 * GLK_LOOKASIDE];
 };
 
 #define GLK_ROW_ENDED  ((void *)UINTPTR_MAX)

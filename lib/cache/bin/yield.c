@@ -33,6 +33,15 @@ struct glk_use glk_quick_now(struct glk_cache *cache, uint32_t row)
 	return glk_stream_use(stream, glk_clock_tick(&cache->streams, stream));
 }
 
+/* The same up to a tick. */
+static struct glk_use use_at(struct glk_cache *cache, uint32_t row, uint64_t tick)
+{
+	const struct glk_stream *stream = glk_slab_at(&cache->streams.slab, row);
+
+	return stream->bit < GLK_STREAM_BITS ? glk_stream_use(stream, tick)
+					     : (struct glk_use){0};
+}
+
 /* Of bins that have a key, in a row. */
 #define WORDS ((GLK_BINS + 63) / 64)
 
@@ -61,16 +70,18 @@ static uint32_t empty_bin(
 
 uint32_t glk_quick_merge(struct glk_cache *cache, struct glk_row *row)
 {
-	struct glk_use use = {0};
 	uint32_t count = 0, id;
+	uint64_t tick;
 
 	for (unsigned i = 0; i < GLK_LOOKASIDE && glk_load_relaxed(&row->touched); i++) {
-		id = glk_lookaside_clear(&row->aside, i);
+		struct glk_use use;
+
+		id = glk_lookaside_clear(&row->aside, i, &tick);
 		if (!id)
 			continue;
-		if (!count++)
-			use = glk_quick_now(cache, (uint32_t)(row - cache->rows));
+		use = use_at(cache, (uint32_t)(row - cache->rows), tick);
 		give_back(cache, id, &use);
+		count++;
 	}
 	return count;
 }
@@ -80,12 +91,13 @@ static void merge_one(struct glk_cache *cache, uint32_t id)
 	struct glk_extent *e = glk_extent_at(&cache->arena.map, id);
 	uint32_t stream = glk_load_relaxed(&e->stream);
 	struct glk_use use;
+	uint64_t tick;
 
 	if (glk_extent_state(e) != GLK_EXTENT_QUICK ||
-		!glk_lookaside_drop(
-			&cache->rows[stream].aside, e->size >> GLK_GRAIN_SHIFT, id))
+		!glk_lookaside_drop(&cache->rows[stream].aside,
+			e->size >> GLK_GRAIN_SHIFT, id, &tick))
 		return;
-	use = glk_quick_now(cache, stream);
+	use = use_at(cache, stream, tick);
 	give_back(cache, id, &use);
 }
 

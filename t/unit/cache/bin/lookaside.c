@@ -177,6 +177,109 @@ static void captured(void)
 	rig_close(&rig, MANY - 1);
 }
 
+/* Calls by which one stream comes behind another. */
+static uint64_t waits(void)
+{
+	return rig_calls(&rig, GLAKE_CALL_STREAM_WAIT);
+}
+
+static void follow(struct CUevent_st *event)
+{
+	is_int(glk_cache_event_recorded(&rig.cache, event, a), 0, "an event is noted");
+	rig_follow(&rig, b, a, event);
+}
+
+static void waited(const struct CUevent_st *event)
+{
+	is_int(glk_cache_stream_waited(&rig.cache, b, event), 0, "and who waits for it");
+}
+
+/* What others know of the free is true of the block when it merges: whatever the stream does since. */
+static void merges_as_freed(void)
+{
+	struct CUevent_st *event;
+	uint64_t before;
+
+	begin((const char *const[]){"pool.budget=80MiB", NULL});
+	is_int(MANY * BLOCK, 80 * MIB, "there is room for no more");
+	event = rig_event(&rig);
+	rig_free(&rig, addr[1], a);
+	follow(event);
+	waited(event);
+	rig_work(&rig, addr[0], BLOCK, a);
+	rig_capture(&rig, a);
+	before = waits();
+	ok(rig_alloc(&rig, BLOCK, b),
+		"who comes behind the free has the memory, though nobody could wait for its stream");
+	is_int((int64_t)(waits() - before), 0, "and waits for nothing");
+	rig_drop(&rig, rig_capture_end(&rig, a));
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, MANY);
+}
+
+/* A trim gives back what has finished. */
+static void is_trimmed(void)
+{
+	uint64_t released;
+
+	begin((const char *const[]){"policy.target=1.5", NULL});
+	rig_free(&rig, rig_alloc(&rig, BLOCK, b), b);
+	rig_work(&rig, addr[4], 2 * BLOCK, a);
+	rig_free(&rig, addr[4], a);
+	rig_free(&rig, addr[5], a);
+	glk_lock(&rig.cache.lock);
+	glk_event_poll(&rig.cache.streams);
+	glk_unlock(&rig.cache.lock);
+	glk_soft_run_all(rig.drv);
+	glk_soft_hold(rig.drv, 0, a, true);
+	rig_work(&rig, addr[0], BLOCK, a);
+	is_int(glk_cache_trim(&rig.cache, 0, false, &released), 0, "trimmed");
+	ok(released >= 2 * BLOCK,
+		"with what the stream has used, though it is at work again");
+	is_int((int64_t)rig_figures(&rig).idle, 0, "nothing idle is left");
+	glk_soft_hold(rig.drv, 0, a, false);
+	rig_close(&rig, MANY - 2);
+}
+
+/* One that merges late hides nothing of what was freed after it and merged before it, in the slot that both lie in. */
+static void hides_nothing(void)
+{
+	uint64_t last, left, mid, right, got, before;
+	struct CUevent_st *event;
+
+	rig_open(&rig, (const char *const[]){"policy.target=1.5", NULL});
+	a = rig_stream(&rig);
+	b = rig_stream(&rig);
+	event = rig_event(&rig);
+	last = rig_alloc(&rig, 2 * MIB, a);
+	left = rig_alloc(&rig, 5 * MIB / 2, a);
+	mid = rig_alloc(&rig, MIB / 2, a);
+	right = rig_alloc(&rig, MIB, a);
+	for (int i = 0; i < MANY; i++)
+		addr[i] = rig_alloc(&rig, BLOCK, a);
+	ok(left % (2 * MIB) == 0 && left + 5 * MIB / 2 == mid && mid + MIB / 2 == right,
+		"one ends in the slot that another one fills");
+	rig_free(&rig, addr[1], a);
+	rig_free(&rig, left, a);
+	follow(event);
+	ok(rig_alloc(&rig, BLOCK, a) == addr[1],
+		"the first place of the list is free again");
+	glk_soft_hold(rig.drv, 0, a, true);
+	rig_work(&rig, right, MIB, a);
+	rig_free(&rig, right, a);
+	for (int i = 1; i <= 2 * GLK_LOOKASIDE; i += 2)
+		rig_free(&rig, addr[i], a);
+	is_int((int64_t)quick(), GLK_LOOKASIDE * (int64_t)BLOCK,
+		"neither is there any more");
+	waited(event);
+	before = waits();
+	got = rig_alloc(&rig, MIB, b);
+	ok(got != right || waits() > before, "who has the later one waits for its work");
+	glk_soft_hold(rig.drv, 0, a, false);
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, MANY + 3 - GLK_LOOKASIDE);
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -186,5 +289,8 @@ int main(void)
 	goes_back();
 	never();
 	captured();
+	merges_as_freed();
+	is_trimmed();
+	hides_nothing();
 	return tap_done();
 }
