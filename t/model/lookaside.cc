@@ -55,7 +55,7 @@ struct lookaside_model : rl::test_suite<lookaside_model, 3> {
 	unsigned merged; /* under the lock */
 	uint32_t turn;	 /* likewise */
 	uint64_t freed[BLOCKS + 1], ticks;
-	rl::mutex lock;	 /* of the GPU */
+	rl::mutex lock; /* of the GPU */
 
 	/* The first and the third have the same. */
 	static uint64_t size_of(uint32_t id)

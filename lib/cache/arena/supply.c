@@ -431,15 +431,17 @@ bool glk_supply_drain(struct glk_arena *arena, uint64_t size)
 {
 	const struct glk_map *map = &arena->map;
 	struct glk_cache *gpu = arena->gpu;
-	uint64_t rest, peak, above;
+	uint64_t rest, peak, above, most, budget;
 
 	if (!arena->binned)
 		return false;
 	rest = glk_arena_idle(&gpu->arena, gpu->node);
 	peak = peak_of(gpu, size);
 	above = glk_fill_above(gpu, peak);
+	budget = glk_node_most(gpu->node);
+	most = peak + above < budget ? peak + above : budget;
 	if (map->taken <= gpu->sum.given + above / WAITING &&
-		(rest >= size || glk_node_own(gpu->node) + size - rest <= peak + above))
+		(rest >= size || glk_node_own(gpu->node) + size - rest <= most))
 		return false;
 	return glk_quick_drain(gpu);
 }

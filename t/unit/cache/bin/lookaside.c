@@ -200,7 +200,7 @@ static void merges_as_freed(void)
 	struct CUevent_st *event;
 	uint64_t before;
 
-	begin((const char *const[]){"pool.budget=80MiB", NULL});
+	begin("pool.budget=80MiB");
 	is_int(MANY * BLOCK, 80 * MIB, "there is room for no more");
 	event = rig_event(&rig);
 	rig_free(&rig, addr[1], a);
@@ -222,7 +222,7 @@ static void is_trimmed(void)
 {
 	uint64_t released;
 
-	begin((const char *const[]){"policy.target=1.5", NULL});
+	begin("policy.target=1.5");
 	rig_free(&rig, rig_alloc(&rig, BLOCK, b), b);
 	rig_work(&rig, addr[4], 2 * BLOCK, a);
 	rig_free(&rig, addr[4], a);
@@ -244,14 +244,14 @@ static void is_trimmed(void)
 /* One that merges late hides nothing of what was freed after it and merged before it, in the slot that both lie in. */
 static void hides_nothing(void)
 {
-	uint64_t last, left, mid, right, got, before;
+	uint64_t left, mid, right, got, before;
 	struct CUevent_st *event;
 
 	rig_open(&rig, (const char *const[]){"policy.target=1.5", NULL});
 	a = rig_stream(&rig);
 	b = rig_stream(&rig);
 	event = rig_event(&rig);
-	last = rig_alloc(&rig, 2 * MIB, a);
+	rig_alloc(&rig, 2 * MIB, a);
 	left = rig_alloc(&rig, 5 * MIB / 2, a);
 	mid = rig_alloc(&rig, MIB / 2, a);
 	right = rig_alloc(&rig, MIB, a);
