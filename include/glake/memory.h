@@ -82,11 +82,12 @@ struct CUevent_st;  /* the same: a CUevent or cudaEvent_t */
  *		the host
  *
  * Thread: any. Blocks: not where a quick bin serves it, which is for blocks of up to
- * policy.bins, nor where a larger one that was freed on the stream waits whole, as the last eight do
- * that have nothing free beside them; else for the lock of the GPU, which no other request holds while memory is
- * made, mapped or given back; for its own driver calls where memory must be had; for up to a
- * quarter of a second for one of another thread that is about to be refused; where memory is
- * short, for requests of others that are about to get or give some up, and for the GPU.
+ * policy.bins, nor where a larger one that was freed on the stream waits whole, as the last
+ * eight do that have nothing free beside them, with a target of 1.05 and more; else for the lock
+ * of the GPU, which no other request holds while memory is made, mapped or given back; for its
+ * own driver calls where memory must be had; for up to a quarter of a second for one of another
+ * thread that is about to be refused; where memory is short, for requests of others that are
+ * about to get or give some up, and for the GPU.
  * Driver calls: none from the quick bins; else one that asks what the stream does; for streams
  * that used blocks of others which were freed since, the same question, an event record and
  * perhaps queries; and where memory must be had, create, map, set access, unmap, release, event

@@ -240,7 +240,8 @@ class GlakeAllocator final : public CUDAAllocator
 		check(glake_stats_get(ctx_, static_cast<int>(index(device)), &stats),
 			"figures");
 		check(glake_device_get(ctx_, device, &gpu), "the GPU");
-		*largest = std::max<size_t>(*largest, gpu.free + stats.free_pages);
+		*largest = std::max<size_t>(
+			*largest, gpu.free + stats.free_pages + stats.quick);
 	}
 
 	void *getBaseAllocation(void *ptr, size_t *size) override

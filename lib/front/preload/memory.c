@@ -224,7 +224,7 @@ glk_cu_result cuMemFreeAsync_ptsz(glk_cu_address ptr, struct CUstream_st *stream
 static void keep_to(struct glk_preload_seat *seat, size_t *ret_free, size_t *ret_total)
 {
 	struct glake_stats stats = {.sz = sizeof(stats)};
-	uint64_t used, room;
+	uint64_t used, rest, room;
 	int err;
 
 	if (!seat || !glk_preload_in(seat))
@@ -233,7 +233,9 @@ static void keep_to(struct glk_preload_seat *seat, size_t *ret_free, size_t *ret
 	glk_preload_out(seat);
 	if (err)
 		return;
-	used = stats.reserved > stats.free_pages ? stats.reserved - stats.free_pages : 0;
+	/* what waits whole is the program's for the asking, as pages that lie idle are */
+	rest = stats.free_pages + stats.quick;
+	used = stats.reserved > rest ? stats.reserved - rest : 0;
 	*ret_free += stats.reserved - used;
 	if (*ret_total > stats.budget)
 		*ret_total = stats.budget;

@@ -90,6 +90,7 @@ static bool learn(int device)
 static uint64_t idle(struct glk_preload_seat *seat, bool gives)
 {
 	struct glake_stats stats = {.sz = sizeof(stats)};
+	uint64_t rest;
 	size_t released;
 	int err;
 
@@ -99,9 +100,8 @@ static uint64_t idle(struct glk_preload_seat *seat, bool gives)
 		glk_library.trim(seat->glake, seat->device, 0, &released);
 	err = glk_library.stats_get(seat->glake, seat->device, &stats);
 	glk_preload_out(seat);
-	return err || gives			    ? 0
-		: stats.reserved < stats.free_pages ? stats.reserved
-						    : stats.free_pages;
+	rest = stats.free_pages + stats.quick;
+	return err || gives ? 0 : stats.reserved < rest ? stats.reserved : rest;
 }
 
 static bool get(const char *uuid, uint64_t bytes, struct glake_quota *ret)
