@@ -84,7 +84,9 @@ def check_contents():
     found = json.loads(run.stdout)
     contents = found["contents"]
     line = contents["timeline"]
-    equal((max(line["live"]), max(line["reserved"])), (found["peak_live_bytes"], found["peak_reserved_bytes"]),
+    # it is the first pass's; a later one may hold a little more
+    first = json.loads(tool("replay", "-q", "-d", "soft", "-r", "1", "--json", TRACE).stdout)
+    equal((max(line["live"]), max(line["reserved"])), (first["peak_live_bytes"], first["peak_reserved_bytes"]),
           "the timeline has both peaks")
     equal(sum(row["blocks"] for row in contents["sizes"]), contents["allocations"], "all blocks by size")
     equal(sum(row["bytes_at_peak"] for row in contents["per_stream"]), found["peak_live_bytes"], "what was live, by stream")

@@ -81,7 +81,8 @@ def check_figures(folder, job):
     line = data["timeline"]
     equal(max(line["live"]), data["peak_live_bytes"], "the timeline has the peak of live")
     most = max(line["reserved"])
-    ok(0.99 * data["peak_reserved_bytes"] < most <= data["peak_reserved_bytes"],
+    # a later pass may hold a little more
+    ok(0.95 * data["peak_reserved_bytes"] < most <= data["peak_reserved_bytes"],
        "and what was reserved in the first pass", most)
     ok(line["at"] == sorted(line["at"]) and line["at"][-1] <= line["end"], "in order")
     ok(500 < len(line["at"]) <= 2048, f"{len(line['at'])} points", line["at"][:3])
