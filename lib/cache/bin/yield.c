@@ -33,7 +33,7 @@ struct glk_use glk_quick_now(struct glk_cache *cache, uint32_t row)
 	return glk_stream_use(stream, glk_clock_tick(&cache->streams, stream));
 }
 
-/* The same up to a tick. */
+/* What it was given up to a tick. */
 static struct glk_use use_at(struct glk_cache *cache, uint32_t row, uint64_t tick)
 {
 	const struct glk_stream *stream = glk_slab_at(&cache->streams.slab, row);
@@ -107,7 +107,8 @@ void glk_quick_beside(struct glk_cache *cache, const struct glk_extent *e)
 	merge_one(cache, e->next);
 }
 
-/* The same for what lies aside, and for the bins of a row that are for more than so many grains, from a word of them on. */
+/* What lies aside on the stream of a row goes back, and so do blocks of its bins that are for more than so many grains,
+ * from a word of them on, at the most so many in all but for the former; how many it were. */
 static uint32_t empty_bins(struct glk_cache *cache, struct glk_row *row, uint64_t grains,
 	uint32_t from, uint32_t most)
 {

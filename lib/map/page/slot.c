@@ -292,19 +292,14 @@ static __attribute__((noinline)) void enter(
 
 bool glk_slots_differ(const struct glk_map *map, uint32_t first, uint32_t last)
 {
-	struct glk_page *pages = glk_map_page(map, 0);
-	uint32_t mark = ++map->space->mark;
-
+	map->space->mark++;
 	GLK_BITS_EACH(w, mask, first, last, {
 		uint64_t left = glk_mapping_starts(map, w, map->shared[w] & mask, first);
 
 		for (; left; left &= left - 1) {
-			struct glk_page *page = &pages[map->page[w << 6 |
-				(uint32_t)__builtin_ctzll(left)]];
-
-			if (page->mark == mark && page->in_use == GLK_NO_SLOT)
+			if (glk_slot_is_taken(
+				    map, w << 6 | (uint32_t)__builtin_ctzll(left)))
 				return false;
-			page->mark = mark;
 		}
 	});
 	return true;
