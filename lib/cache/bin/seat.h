@@ -22,7 +22,7 @@
 
 struct glk_cache;
 
-#define GLK_SEAT_ROWS 16
+#define GLK_SEAT_ROWS 64
 
 /* The serial number of a GPU that was closed; no seat has it. */
 #define GLK_SEAT_NOBODY (UINT64_MAX >> GLK_SEAT_BITS)
@@ -50,7 +50,7 @@ struct glk_seat {
 };
 
 _Static_assert(GLK_SEATS_MAX < 1 << GLK_SEAT_BITS, "a name has room for each number");
-_Static_assert(sizeof(struct glk_seat) == 256, "two threads never share a cache line");
+_Static_assert(sizeof(struct glk_seat) % 64 == 0, "two threads never share a cache line");
 
 /* A seat among those of all GPUs, so that one comparison tells a thread that its place is at this GPU and that it has
  * the turn there: the serial number of the GPU, never 0, and the seat's own. */
@@ -72,7 +72,7 @@ static inline uint32_t glk_seat_number(uint64_t name)
 static inline unsigned glk_seat_hash(const void *handle)
 {
 	/* small numbers and addresses of objects alike: the highest bits of the product */
-	return (unsigned)((uintptr_t)handle * UINT64_C(0x9e3779b97f4a7c15) >> 60) %
+	return (unsigned)((uintptr_t)handle * UINT64_C(0x9e3779b97f4a7c15) >> 58) %
 		GLK_SEAT_ROWS;
 }
 
