@@ -180,20 +180,26 @@ bool glk_quick_yield(struct glk_cache *cache, const struct glk_request *request)
 
 bool glk_quick_drain(struct glk_cache *cache)
 {
-	uint32_t count = 0, rows = 0, got;
+	uint32_t count = 0, rows = 0, turn = 0, got;
 
 	for (uint32_t i = 0;
 		i < cache->last_row && rows < DRAIN_ROWS && count < DRAIN_BLOCKS; i++) {
+		struct glk_row *row;
+
 		cache->turn = cache->turn % cache->last_row + 1;
-		got = empty_large(cache, &cache->rows[cache->turn], TURN_BLOCKS);
+		row = &cache->rows[cache->turn];
+		if (!glk_load_relaxed(&row->touched))
+			continue;
+		got = empty_large(cache, row, TURN_BLOCKS);
 		if (!got)
-			got = empty_row_slowly(
-				cache, &cache->rows[cache->turn], DRAIN_BLOCKS - count);
+			got = empty_row_slowly(cache, row, DRAIN_BLOCKS - count);
 		count += got;
 		rows += got > 0;
-		/* who is told that nothing was given back goes on as it was */
-		if (count && i % TURN_ROWS == TURN_ROWS - 1)
-			glk_lock_yield(&cache->lock);
+		turn += got;
+		if (turn < TURN_BLOCKS)
+			continue;
+		glk_lock_yield(&cache->lock);
+		turn = 0;
 	}
 	cache->flushes += count > 0;
 	return count > 0;
