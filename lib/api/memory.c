@@ -168,7 +168,7 @@ int glake_free(struct glake *ctx, void *ptr, struct CUstream_st *stream)
 	const struct glk_context_entry *entry = glk_context_entry(ctx);
 	uint64_t addr = (uint64_t)(uintptr_t)ptr;
 	const struct glk_range *range;
-	const struct glk_arena *arena;
+	struct glk_arena *arena;
 
 	if (!glk_context_holds(entry, ctx))
 		return free_recorded(ctx, ptr, stream);
@@ -179,7 +179,7 @@ int glake_free(struct glake *ctx, void *ptr, struct CUstream_st *stream)
 	/* of an arena without bins, or of another context */
 	if (arena->binned != entry->caches)
 		return free_other(ctx, ptr, stream);
-	return glk_hit_free(arena->gpu, range, addr, stream);
+	return glk_hit_free(arena, range, addr, stream);
 }
 
 /* A block that is found by its name, or whatever else is there. */
@@ -197,14 +197,14 @@ int glake_give_back(struct glake *ctx, void *ptr)
 	const struct glk_context_entry *entry = glk_context_entry(ctx);
 	uint64_t addr = (uint64_t)(uintptr_t)ptr;
 	const struct glk_range *range = glk_index_find(addr);
-	const struct glk_arena *arena;
+	struct glk_arena *arena;
 	int err;
 
 	if (!glk_context_holds(entry, ctx) || !range)
 		return give_back_other(ctx, ptr);
 	arena = glk_arena_of(range);
 	if (arena->binned != entry->caches ||
-		!glk_hit_give_back(arena->gpu, range, addr, &err))
+		!glk_hit_give_back(arena, range, addr, &err))
 		return give_back_other(ctx, ptr);
 	return err;
 }

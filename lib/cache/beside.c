@@ -125,8 +125,8 @@ static int serve(struct glk_arena *arena, const struct glk_request *request,
 	/* as it was asked for: the GPU may have rounded it in its own way */
 	again.rounded = (request->size + GLAKE_GRAIN - 1) & ~(uint64_t)(GLAKE_GRAIN - 1);
 	/* a tag has its blocks together */
-	return glk_arena_serve(arena != &cache->arena ? arena : &cache->beside, &again,
-		seat, NULL, ret_addr);
+	return glk_arena_serve(
+		arena->binned ? &cache->beside : arena, &again, seat, NULL, ret_addr);
 }
 
 int glk_beside_serve(struct glk_arena *arena, const struct glk_request *request, int err,

@@ -107,7 +107,7 @@ static void take_back(struct glk_arena *arena, struct glk_seat *seat,
 			glk_extent_last(&arena->map, e)};
 
 		if (arena->binned)
-			glk_quick_beside(arena->gpu, e);
+			glk_quick_beside(arena, e);
 		glk_arena_merge(arena, glk_extent_id(&arena->map, e), &use);
 		if (arena->ops->place)
 			glk_sampled_freed(arena->gpu, run, &use);
@@ -204,12 +204,13 @@ static GLK_COLD int ask_stream(struct glk_cache *cache, struct CUstream_st *stre
 }
 
 int glk_hit_put_turn(
-	struct glk_cache *cache, struct glk_extent *e, struct CUstream_st *stream)
+	struct glk_arena *arena, struct glk_extent *e, struct CUstream_st *stream)
 {
+	struct glk_cache *cache = arena->gpu;
 	const struct glk_thread_seat *place = glk_hit_place(cache);
 
 	if (!glk_hit_seated(cache, place))
-		return glk_block_give_back(cache, e, stream);
+		return glk_block_give_back(arena, e, stream);
 	glk_seat_free(place->seat, glk_extent_asked(e), e->size);
 	return glk_hit_push(cache, e);
 }
@@ -224,9 +225,10 @@ int glk_block_ask(struct glk_cache *cache, struct glk_extent *e,
 	return err;
 }
 
-int glk_block_give_late(struct glk_cache *cache, struct glk_seat *seat,
+int glk_block_give_late(struct glk_arena *arena, struct glk_seat *seat,
 	struct glk_extent *e, uint32_t stream, struct CUstream_st *handle, int64_t since)
 {
+	struct glk_cache *cache = arena->gpu;
 	struct glk_times *times = &cache->times[GLK_TIMED_FREE];
 	struct glk_stream *on = glk_stream_at(&cache->streams, stream);
 	uint64_t size = e->size;
@@ -241,7 +243,7 @@ int glk_block_give_late(struct glk_cache *cache, struct glk_seat *seat,
 		glk_lock_resume(&cache->lock);
 	}
 	if (!kept) {
-		take_back(&cache->arena, seat, e, glk_block_use(cache, e, behind));
+		take_back(arena, seat, e, glk_block_use(cache, e, behind));
 		glk_stream_own(&cache->streams, on, size);
 	}
 	glk_unlock_since(&cache->lock, since, times);
@@ -282,11 +284,11 @@ static bool try_again(struct glk_cache *cache, uint64_t addr)
 int glk_block_late(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
 {
 	while (try_again(cache, addr)) {
-		struct glk_extent *e =
-			glk_lookup_claim(glk_cache_range(cache, addr), addr);
+		const struct glk_range *range = glk_cache_range(cache, addr);
+		struct glk_extent *e = glk_lookup_claim(range, addr);
 
 		if (e)
-			return glk_block_give_back(cache, e, stream);
+			return glk_block_give_back(glk_arena_of(range), e, stream);
 	}
 	return glk_block_refuse(cache, addr);
 }
@@ -350,11 +352,13 @@ static GLK_COLD int free_unbinned(
 int glk_cache_free(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
 {
 	const struct glk_range *range = glk_cache_range(cache, addr);
+	struct glk_arena *arena;
 
 	if (!range)
 		return glk_block_refuse(cache, addr);
-	return glk_arena_of(range)->binned ? glk_hit_free(cache, range, addr, stream)
-					   : free_unbinned(cache, addr, stream);
+	arena = glk_arena_of(range);
+	return arena->binned ? glk_hit_free(arena, range, addr, stream)
+			     : free_unbinned(cache, addr, stream);
 }
 
 static void put_behind(struct glk_cache *cache, struct glk_arena *arena,
@@ -366,7 +370,7 @@ static void put_behind(struct glk_cache *cache, struct glk_arena *arena,
 	struct glk_use use;
 	uint64_t tick;
 
-	if ((arena == &cache->arena || is_guarded(arena)) && glk_guard_ops(cache))
+	if ((arena->binned || is_guarded(arena)) && glk_guard_ops(cache))
 		glk_guard_ops(cache)->freed(cache, e, 0, NULL, &collector);
 	glk_lock(&cache->lock);
 	if (collector)

@@ -72,6 +72,23 @@ double glk_fill(struct glk_cache *cache);
 /* What may be held beside so many live bytes, by policy.target, and by a small job at the least. Likewise. */
 #define GLK_TARGET_LEAST (UINT64_C(16) << 20)
 uint64_t glk_fill_above(struct glk_cache *gpu, uint64_t peak);
+/* Ends what may be held beyond the target for requests that had trouble, until as many have it again. Likewise. */
+void glk_fill_settle(struct glk_cache *gpu);
+/* Whether streams may have arenas of their own: the job is small beside the GPU, half of which is free. Likewise. */
+bool glk_fill_is_roomy(struct glk_cache *gpu);
+/* A request had trouble. Whether many had of late: each with it counts up by so much, and each other one that was no hit
+ * counts down by one. So that is more than one in GLK_TROUBLE, for a while. */
+#define GLK_TROUBLE	 16u
+#define GLK_TROUBLE_MUCH 256u
+static inline bool glk_trouble_note(struct glk_trouble *trouble, uint64_t served)
+{
+	uint32_t without = (uint32_t)served - trouble->at;
+
+	trouble->at = (uint32_t)served;
+	trouble->sum -= without < trouble->sum ? without : trouble->sum;
+	trouble->sum += GLK_TROUBLE;
+	return trouble->sum >= GLK_TROUBLE_MUCH;
+}
 
 /* arena/serve.c, block.c, dependency.c: contracts as in glake/memory.h and glake/stream.h. */
 int glk_cache_alloc(struct glk_cache *cache, size_t size, struct CUstream_st *stream,

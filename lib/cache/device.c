@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "cache/ahead.h"
 #include "cache/arena/request.h"
+#include "cache/bin/own.h"
 #include "cache/exchange.h"
 #include "cache/graph/graph.h"
 #include "cache/managed/managed.h"
@@ -65,7 +66,8 @@ static int make(struct glk_cache *cache)
 {
 	uint64_t step = STEP_PART * cache->memory,
 		 most = STEPS_MOST / (uint64_t)cache->pool->gpus;
-	uint64_t span = cache->conf->map_span, others = (GLAKE_TAGS_MAX + 1) * span;
+	uint64_t span = cache->conf->map_span,
+		 others = (GLAKE_TAGS_MAX + 1 + GLK_OWNS) * span;
 	int err = glk_space_init(&cache->space, cache->node,
 		span + (others < OTHERS_MOST ? others : OTHERS_MOST));
 
@@ -121,6 +123,18 @@ static int start(struct glk_cache *cache)
 
 static const struct glk_above above = {start, glk_beside_release, glk_prefetch_carry};
 
+/* See the field. */
+static uint64_t straight_above(const struct glk_cache *cache, const struct glk_conf *conf)
+{
+	uint64_t bins =
+		(conf->policy_bins + GLAKE_GRAIN - 1) & ~(uint64_t)(GLAKE_GRAIN - 1);
+
+	if (conf->policy_ends == GLK_POLICY_ENDS_HIGH ||
+		conf->pool_managed != GLK_POOL_MANAGED_NO || conf->pool_ahead)
+		return UINT64_MAX;
+	return cache->small_most > bins ? cache->small_most : bins;
+}
+
 int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool *pool,
 	const struct glk_conf *conf, int device)
 {
@@ -137,6 +151,7 @@ int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool
 	cache->node = glk_pool_gpu(pool, device);
 	glk_node_describe(cache->node, conf, &info);
 	cache->small_most = cache->node->page_size[GLK_CLASS_SMALL] >> GLK_EIGHTH_SHIFT;
+	cache->straight_above = straight_above(cache, conf);
 	cache->conf = conf;
 	cache->device = device;
 	glk_seats_number(cache);
@@ -266,6 +281,7 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 		}
 		cache->arena.next = NULL;
 		glk_tag_fini(cache);
+		glk_own_fini(cache);
 		glk_sampled_fini(cache);
 		glk_seats_fini(cache);
 		free_rows(cache);

@@ -9,7 +9,7 @@
 #include "base/conf.h"
 #include "base/error.h"
 #include "base/thread.h"
-#include "cache/cache.h"
+#include "cache/bin/own.h"
 
 #define FALL 0.05
 
@@ -48,10 +48,60 @@ double glk_fill(struct glk_cache *cache)
 	return cache->fill;
 }
 
+/* Where many requests had trouble one LOOSE_PART of the GPU, or of the budget, may be held above the peak, but no more
+ * than twice the peak, and half of all with what others hold. Streams may have arenas of their own in a job whose peak is
+ * one SMALL_PART at the most. */
+#define LOOSE_PART 8
+#define SMALL_PART 64
+
+static uint64_t most_of(const struct glk_cache *gpu)
+{
+	uint64_t most = glk_node_most(gpu->node);
+
+	return most < gpu->memory ? most : gpu->memory;
+}
+
+/* Half of the budget, or what others leave of half of the GPU. */
+static uint64_t half(const struct glk_cache *gpu)
+{
+	uint64_t others = glk_load_relaxed(&gpu->held_by_others);
+	uint64_t left = gpu->memory / 2 > others ? gpu->memory / 2 - others : 0;
+
+	return left < most_of(gpu) / 2 ? left : most_of(gpu) / 2;
+}
+
+bool glk_fill_is_roomy(struct glk_cache *gpu)
+{
+	return glk_conf_target_is_auto(gpu->conf) &&
+		glk_seats_peak(gpu) <= most_of(gpu) / SMALL_PART &&
+		glk_node_own(gpu->node) <= half(gpu);
+}
+
+void glk_fill_settle(struct glk_cache *gpu)
+{
+	glk_own_leave(gpu);
+	gpu->loose = false;
+	gpu->maps.sum = 0;
+}
+
+/* Bytes above the peak for requests that had trouble; 0: they had none, or the target is a number. */
+static uint64_t loose(struct glk_cache *gpu, uint64_t peak)
+{
+	uint64_t room = half(gpu), most = most_of(gpu) / LOOSE_PART;
+
+	if (!glk_conf_target_is_auto(gpu->conf) || (!gpu->loose && !glk_own_any(gpu)))
+		return 0;
+	room = room > peak ? room - peak : 0;
+	most = most < 2 * peak ? most : 2 * peak;
+	return room < most ? room : most;
+}
+
 uint64_t glk_fill_above(struct glk_cache *gpu, uint64_t peak)
 {
 	double target = glk_conf_target(gpu->conf, glk_fill(gpu));
 	uint64_t more = (uint64_t)((double)peak * (target - 1));
+	uint64_t looser = loose(gpu, peak);
 
+	more = more > looser ? more : looser;
 	return more > GLK_TARGET_LEAST ? more : GLK_TARGET_LEAST;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Whether contents that are away are what was sent, of all blocks of a GPU, where they have a hash or are encrypted: see
  * cache.h. */
+#include "cache/bin/own.h"
 #include "cache/cache.h"
 
 static int check_run(struct glk_cache *cache, uint32_t run, uint64_t *ret)
@@ -68,11 +69,12 @@ static int check_arena(struct glk_arena *arena, uint64_t *ret)
 int glk_cache_check_away(struct glk_cache *cache, uint64_t *ret)
 {
 	struct glk_arena *arena = glk_cache_sampled(cache);
-	int err;
+	int err = 0;
 
 	if (!glk_load_acquire(&cache->started) || !glk_load_relaxed(&cache->moves))
 		return 0;
-	err = check_arena(&cache->arena, ret);
+	for (uint32_t n = 0; !err && n <= glk_own_made(cache); n++)
+		err = check_arena(glk_own_numbered(cache, n), ret);
 	if (!err && arena)
 		err = check_arena(arena, ret);
 	for (int i = 0; !err && glk_cache_tag_guard_at(cache, i, &arena); i++)

@@ -10,6 +10,7 @@
 #include "cache/ahead.h"
 #include "cache/arena/request.h"
 #include "cache/bin/hit.h"
+#include "cache/bin/own.h"
 #include "cache/cache.h"
 #include "cache/graph/graph.h"
 #include "cache/managed/managed.h"
@@ -145,13 +146,16 @@ static inline int serve_gpu(struct glk_arena *arena, struct glk_request *request
 static inline int serve(struct glk_cache *cache, struct glk_request *request,
 	struct glk_seat *seat, struct glk_row *row, uint64_t *ret_addr)
 {
+	struct glk_arena *arena = &cache->arena;
 	int err = -ENOMEM;
 
 	if (cache->conf->pool_managed != GLK_POOL_MANAGED_NO || cache->told)
 		err = glk_managed_try(cache, request, seat, ret_addr);
 	if (err != -ENOMEM)
 		return err;
-	err = serve_gpu(&cache->arena, request, seat, row, ret_addr);
+	if (row && !glk_request_binned(cache, request->size))
+		arena = glk_own_arena(cache, row, glk_request_span(request));
+	err = serve_gpu(arena, request, seat, arena->number ? NULL : row, ret_addr);
 	return err == -ENOMEM && !request->asks
 		? glk_managed_insist(cache, request, seat, ret_addr)
 		: err;
@@ -304,11 +308,11 @@ int glk_miss_late(struct glk_cache *cache, const struct glk_asked *asked, int64_
 
 	glk_lock_lengthen(&cache->lock);
 	since = asked->came ? asked->came : since ? since : glk_clock_ticks();
-	if (err == -EBUSY) {
+	if (err == -EBUSY && !glk_own_is_due(cache, &cache->rows[asked->id])) {
 		called = glk_event_record_due(
 			&cache->streams, glk_load_relaxed(&cache->node->held));
 		tries->learned = glk_event_ask_few(&cache->streams);
-		err = glk_straight_again(cache, asked, tries, ret_addr);
+		err = glk_straight_again(asked, tries, ret_addr);
 		called |= tries->called;
 	}
 	if (err)
@@ -333,6 +337,7 @@ static int serve_asked(struct glk_cache *cache, const struct glk_asked *asked, b
 
 void glk_cache_guard_held(struct glk_cache *cache, bool every)
 {
+	glk_own_leave(cache);
 	glk_quick_divert(cache, GLK_DIVERT_GUARD, every);
 }
 

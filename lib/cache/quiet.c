@@ -432,10 +432,13 @@ int glk_raise_all(struct glk_cache *cache)
 {
 	int err = 0;
 
-	if (cache->arena.map.hosted)
-		err = go_all(&cache->arena, GLK_TO_GPU);
-	if (err == -ENOMEM && !cache->in_place)
-		err = glk_quiet_arena(&cache->arena);
+	for (struct glk_arena *a = &cache->arena; a && !err; a = a->next) {
+		if (!a->binned || !a->map.hosted)
+			continue;
+		err = go_all(a, GLK_TO_GPU);
+		if (err == -ENOMEM && !cache->in_place)
+			err = glk_quiet_arena(a);
+	}
 	if (!err && cache->in_place && cache->beside.map.pool)
 		err = glk_quiet_arena(&cache->beside);
 	return err;

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "cache/arena/request.h"
+#include "cache/bin/own.h"
 #include "cache/bin/quick.h"
 #include "cache/cache.h"
 
@@ -76,7 +77,7 @@ static void give(struct giving *g)
 /* Whether more waits in bins than may be held beside what is live. */
 static bool hoards(struct glk_cache *cache, const struct glk_seats *sum)
 {
-	uint64_t taken = cache->arena.map.taken;
+	uint64_t taken = glk_own_taken(cache);
 
 	return taken > sum->given &&
 		taken - sum->given > glk_fill_above(cache, sum->given);
@@ -127,6 +128,7 @@ static void look(struct glk_cache *cache)
 		served != cache->served || glk_load_relaxed(&cache->suspended))
 		return;
 	glk_seats_sum(cache, &now);
+	glk_fill_settle(cache);
 	give_back(cache,
 		now.allocs == before.allocs && now.frees == before.frees &&
 			hoards(cache, &now));

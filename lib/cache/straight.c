@@ -7,6 +7,7 @@
 #include "base/thread.h"
 #include "cache/arena/request.h"
 #include "cache/bin/hit.h"
+#include "cache/bin/own.h"
 
 #include <errno.h>
 
@@ -19,9 +20,8 @@
 
 /* Whether so much may be stranded that places are to be chosen by it: see glk_supply_tight(), which says how much that
  * is when it is asked. */
-static inline bool is_tight(const struct glk_cache *cache)
+static inline bool is_tight(const struct glk_cache *cache, const struct glk_map *map)
 {
-	const struct glk_map *map = &cache->arena.map;
 	const struct glk_stock *stock = &map->space->of[GLK_OF_NODE];
 
 	return stock->stranded > cache->stranded_most &&
@@ -29,15 +29,19 @@ static inline bool is_tight(const struct glk_cache *cache)
 		glk_node_own(cache->node) / 5;
 }
 
-/* Whether something is out of the ordinary on the GPU, so that a request has more to ask. */
-static inline bool is_odd(const struct glk_cache *cache)
+/* That of a stream: its own, if it has one. */
+static inline struct glk_arena *arena_of(struct glk_cache *cache, struct glk_row *row)
 {
-	const struct glk_map *map = &cache->arena.map;
+	/* pairs with: the release in glk_own_arena */
+	return glk_own_numbered(cache, glk_load_acquire(&row->own));
+}
 
+/* Whether something is out of the ordinary on the GPU, so that a request has more to ask. */
+static inline bool is_odd(const struct glk_cache *cache, const struct glk_map *map)
+{
 	return cache->plans.closed || glk_load_relaxed(&cache->suspended) ||
-		cache->ended != cache->streams.ended || map->hosted || cache->ahead ||
-		map->ends == GLK_POLICY_ENDS_HIGH ||
-		cache->conf->pool_managed != GLK_POOL_MANAGED_NO || is_tight(cache);
+		cache->ended != cache->streams.ended || map->hosted ||
+		is_tight(cache, map);
 }
 
 /* Whether a place is usable as it is. */
@@ -50,10 +54,9 @@ static inline bool is_usable(const struct glk_map *map, struct glk_straight_plac
 }
 
 /* Whether a stream may have it behind no wait: it used all of it last, or is known to come behind those who did. */
-static inline bool is_ready(struct glk_cache *cache, const struct glk_stream *stream,
-	struct glk_straight_place *place)
+static inline bool is_ready(struct glk_cache *cache, const struct glk_map *map,
+	const struct glk_stream *stream, struct glk_straight_place *place)
 {
-	const struct glk_map *map = &cache->arena.map;
 	struct glk_use before = {0};
 	struct glk_use_walk walk;
 	struct glk_use_run run;
@@ -90,10 +93,9 @@ static inline bool is_beset(
  * there are places behind a wait alone; -ENOMEM: the search has more to compare.
  */
 static inline __attribute__((always_inline)) int find(struct glk_cache *cache,
-	const struct glk_stream *stream, uint64_t size, struct glk_straight *tries,
-	unsigned most, struct glk_straight_place *place)
+	const struct glk_map *map, const struct glk_stream *stream, uint64_t size,
+	struct glk_straight *tries, unsigned most, struct glk_straight_place *place)
 {
-	const struct glk_map *map = &cache->arena.map;
 	bool both = map->ends == GLK_POLICY_ENDS_BOTH;
 
 	if (!tries->looked)
@@ -111,7 +113,7 @@ static inline __attribute__((always_inline)) int find(struct glk_cache *cache,
 			place->first = glk_slot_of(map, place->offset);
 			place->last = glk_slot_of(map, place->offset + size - 1);
 			if (is_usable(map, place)) {
-				if (is_ready(cache, stream, place)) {
+				if (is_ready(cache, map, stream, place)) {
 					if (!is_beset(map, place))
 						return 0;
 				} else if (cache->served - cache->weighed >= WEIGHED) {
@@ -130,23 +132,24 @@ static inline __attribute__((always_inline)) int find(struct glk_cache *cache,
 }
 
 /* The same, with how tight memory is found out where that counts. */
-static GLK_COLD int find_weighed(struct glk_cache *cache, const struct glk_stream *stream,
+static GLK_COLD int find_weighed(struct glk_arena *arena, const struct glk_stream *stream,
 	uint64_t size, uint64_t rounded, struct glk_straight *tries, unsigned most,
 	struct glk_straight_place *place)
 {
-	glk_supply_weigh(&cache->arena, size);
+	glk_supply_weigh(arena, size);
 	tries->looked = tries->count = 0;
-	return find(cache, stream, rounded, tries, most, place);
+	return find(arena->gpu, &arena->map, stream, rounded, tries, most, place);
 }
 
 static inline __attribute__((always_inline)) int find_place(struct glk_cache *cache,
-	const struct glk_stream *stream, uint64_t size, uint64_t rounded,
-	struct glk_straight *tries, unsigned most, struct glk_straight_place *place)
+	struct glk_arena *arena, const struct glk_stream *stream, uint64_t size,
+	uint64_t rounded, struct glk_straight *tries, unsigned most,
+	struct glk_straight_place *place)
 {
-	int err = find(cache, stream, rounded, tries, most, place);
+	int err = find(cache, &arena->map, stream, rounded, tries, most, place);
 
 	return err == -EAGAIN
-		? find_weighed(cache, stream, size, rounded, tries, most, place)
+		? find_weighed(arena, stream, size, rounded, tries, most, place)
 		: err;
 }
 
@@ -158,10 +161,11 @@ static inline __attribute__((always_inline)) int find_place(struct glk_cache *ca
 
 /* What a stream waits for before it has a place, for each slot that lies behind it; NEVER: it may not have it, or that
  * is `least` or more. */
-static uint64_t count_waits(struct glk_cache *cache, const struct glk_stream *stream,
+static uint64_t count_waits(struct glk_arena *arena, const struct glk_stream *stream,
 	const struct glk_straight_place *place, uint64_t least)
 {
-	const struct glk_map *map = &cache->arena.map;
+	struct glk_cache *cache = arena->gpu;
+	const struct glk_map *map = &arena->map;
 	struct glk_use_walk walk = glk_use_begin(map, place->first, place->last);
 	struct glk_use before = {0};
 	struct glk_use_run run;
@@ -190,11 +194,12 @@ static uint64_t count_waits(struct glk_cache *cache, const struct glk_stream *st
 
 /* In a second try: one of the places that were behind a wait, if it is not any more; then one of larger extents; and at
  * last the one with the fewest waits, where the library may insert some. 0; -EBUSY, -ENOMEM: none. */
-static GLK_COLD int find_again(struct glk_cache *cache, const struct glk_stream *stream,
+static GLK_COLD int find_again(struct glk_arena *arena, const struct glk_stream *stream,
 	uint64_t size, uint64_t rounded, struct glk_straight *tries,
 	struct glk_straight_place *place)
 {
-	const struct glk_map *map = &cache->arena.map;
+	const struct glk_conf *conf = arena->gpu->conf;
+	const struct glk_map *map = &arena->map;
 	bool few = map->packs || rounded >> map->shift > LARGE;
 	unsigned most = few ? GLK_FIT_FEW : GLK_FIT_CANDIDATES;
 	uint64_t least = NEVER;
@@ -202,20 +207,20 @@ static GLK_COLD int find_again(struct glk_cache *cache, const struct glk_stream 
 
 	for (unsigned i = 0; tries->learned && i < tries->count; i++) {
 		*place = tries->place[i];
-		if (is_ready(cache, stream, place) && !is_beset(map, place))
+		if (is_ready(arena->gpu, map, stream, place) && !is_beset(map, place))
 			return 0;
 	}
 	if (!tries->count || !map->tight)
-		err = find_place(cache, stream, size, rounded, tries, most, place);
-	if (err != -EBUSY ||
-		!glk_peek_relaxed(&cache->conf->stream_internal_dependencies))
+		err = find_place(
+			arena->gpu, arena, stream, size, rounded, tries, most, place);
+	if (err != -EBUSY || !glk_peek_relaxed(&conf->stream_internal_dependencies))
 		return err;
 	for (unsigned i = 0; i < tries->count; i++) {
 		uint64_t waits;
 
 		if (is_beset(map, &tries->place[i]))
 			continue;
-		waits = count_waits(cache, stream, &tries->place[i], least);
+		waits = count_waits(arena, stream, &tries->place[i], least);
 		if (waits >= least)
 			continue;
 		least = waits;
@@ -226,10 +231,11 @@ static GLK_COLD int find_again(struct glk_cache *cache, const struct glk_stream 
 
 /* What has finished of a place is forgotten, and the stream comes behind the rest, which is its own from now on. 0;
  * -EAGAIN or the driver's error. */
-static GLK_COLD int take_over(struct glk_cache *cache, struct glk_stream *stream,
+static GLK_COLD int take_over(struct glk_arena *arena, struct glk_stream *stream,
 	uint32_t first, uint32_t last, struct glk_straight *tries)
 {
-	struct glk_map *map = &cache->arena.map;
+	struct glk_cache *cache = arena->gpu;
+	struct glk_map *map = &arena->map;
 	struct glk_use_walk walk = glk_use_begin(map, first, last);
 	struct glk_use was = {0}, is = {0};
 	struct glk_use_run run;
@@ -266,10 +272,12 @@ static inline bool is_still(const struct glk_stream *stream, const struct glk_ro
 }
 
 /* Where it goes when it is freed; nearly always to no bin. */
-static inline uint32_t bin_of(struct glk_cache *cache, const struct glk_stream *stream,
+static inline uint32_t bin_of(struct glk_arena *arena, const struct glk_stream *stream,
 	struct glk_row *row, uint64_t rounded)
 {
-	return glk_quick_keeps(cache, stream, row, false)
+	struct glk_cache *cache = arena->gpu;
+
+	return glk_quick_keeps(cache, stream, row, false) && !arena->number
 		? glk_quick_bin(cache, row, rounded >> GLK_GRAIN_SHIFT)
 		: 0;
 }
@@ -281,54 +289,56 @@ static void note_peak(struct glk_cache *cache, uint64_t size)
 	glk_seats_note_peak(cache, cache->sum.live + size);
 }
 
-static inline void begin(struct glk_straight *tries)
+static inline void begin(struct glk_straight *tries, struct glk_arena *arena)
 {
+	tries->arena = arena;
 	tries->again = tries->called = tries->learned = false;
 	tries->looked = tries->count = 0;
 }
 
 /* Once more with what lay aside on the stream; `err`: nothing did. */
-static GLK_COLD int find_merged(struct glk_cache *cache, const struct glk_stream *stream,
+static GLK_COLD int find_merged(struct glk_arena *arena, const struct glk_stream *stream,
 	uint64_t size, uint64_t rounded, struct glk_straight *tries,
 	struct glk_straight_place *place, int err)
 {
-	if (!glk_quick_merge(cache, &cache->rows[stream->id]))
+	if (!glk_quick_merge(arena->gpu, &arena->gpu->rows[stream->id]))
 		return err;
-	begin(tries);
-	return find_place(cache, stream, size, rounded, tries, GLK_FIT_FEW, place);
+	begin(tries, arena);
+	return find_place(
+		arena->gpu, arena, stream, size, rounded, tries, GLK_FIT_FEW, place);
 }
 
 static inline __attribute__((always_inline)) int take(struct glk_cache *cache,
-	struct glk_seat *seat, uint32_t stream_id, const struct CUstream_st *name,
-	uint64_t size, struct glk_straight *tries, uint64_t *ret_addr)
+	struct glk_arena *arena, struct glk_seat *seat, uint32_t stream_id,
+	const struct CUstream_st *name, uint64_t size, struct glk_straight *tries,
+	uint64_t *ret_addr)
 {
 	uint64_t rounded = glk_quick_grains(size) << GLK_GRAIN_SHIFT;
 	struct glk_stream *stream = glk_stream_at(&cache->streams, stream_id);
 	struct glk_row *row = &cache->rows[stream_id];
-	struct glk_map *map = &cache->arena.map;
+	struct glk_map *map = &arena->map;
 	struct glk_straight_place place GLK_UNFILLED;
 	struct glk_extent *e;
 	uint32_t id;
 	int err;
 
-	if (is_odd(cache) || rounded <= cache->small_most ||
-		glk_request_binned(cache, size) ||
+	if (rounded <= cache->straight_above || is_odd(cache, map) ||
 		rounded > glk_load_relaxed(&cache->node->budget) ||
 		!is_still(stream, row, name))
 		return -ENOMEM;
 	stream->mute = false;
 	if (tries->again)
-		err = find_again(cache, stream, size, rounded, tries, &place);
+		err = find_again(arena, stream, size, rounded, tries, &place);
 	else if (glk_event_is_due(&cache->streams, glk_load_relaxed(&cache->node->held)))
 		return -EBUSY;
 	else
 		err = find_place(
-			cache, stream, size, rounded, tries, GLK_FIT_FEW, &place);
+			cache, arena, stream, size, rounded, tries, GLK_FIT_FEW, &place);
 	if (err && !tries->again)
-		err = find_merged(cache, stream, size, rounded, tries, &place, err);
+		err = find_merged(arena, stream, size, rounded, tries, &place, err);
 	if (err)
 		return err;
-	if (place.foreign && take_over(cache, stream, place.first, place.last, tries))
+	if (place.foreign && take_over(arena, stream, place.first, place.last, tries))
 		return -ENOMEM;
 	err = glk_extent_carve(map, place.extent, place.offset, rounded, &id);
 	if (err)
@@ -341,34 +351,36 @@ static inline __attribute__((always_inline)) int take(struct glk_cache *cache,
 	glk_quick_born(row, rounded);
 	glk_store_relaxed(&e->slack, (uint32_t)(rounded - size));
 	glk_store_relaxed(&e->stream, (uint16_t)stream->id);
-	glk_store_relaxed(&e->bin, bin_of(cache, stream, row, rounded));
+	glk_store_relaxed(&e->bin, bin_of(arena, stream, row, rounded));
 	glk_lookup_enter(map, id);
 	/* of a thread that is alone its turn tells */
 	if (glk_load_relaxed(&cache->seats.used) > 1)
 		note_peak(cache, size);
 	glk_seat_alloc(seat, size, rounded);
 	cache->served++;
+	if (tries->called)
+		glk_own_waited(cache);
 	*ret_addr = glk_load_relaxed(&e->addr);
 	return 0;
 }
 
-int glk_straight_again(struct glk_cache *cache, const struct glk_asked *asked,
-	struct glk_straight *tries, uint64_t *ret_addr)
+int glk_straight_again(
+	const struct glk_asked *asked, struct glk_straight *tries, uint64_t *ret_addr)
 {
 	tries->again = true;
-	return take(cache, asked->seat, asked->id, asked->stream, asked->size, tries,
-		ret_addr);
+	return take(tries->arena->gpu, tries->arena, asked->seat, asked->id,
+		asked->stream, asked->size, tries, ret_addr);
 }
 
 /* A block that was freed on the stream of a row and not merged, if one is of that size: no lock is taken for it. */
-static inline bool took_whole(struct glk_cache *cache, struct glk_seat *seat,
-	struct glk_row *row, uint64_t size, uint64_t *ret_addr)
+static inline bool took_whole(struct glk_arena *arena, uint32_t number,
+	struct glk_seat *seat, struct glk_row *row, uint64_t size, uint64_t *ret_addr)
 {
-	uint32_t id = glk_lookaside_take(&row->aside, glk_quick_grains(size));
+	uint32_t id = glk_lookaside_take(
+		&row->aside, glk_lookaside_key(glk_quick_grains(size), number));
 
 	if (id)
-		*ret_addr =
-			glk_hit_revive(seat, glk_extent_at(&cache->arena.map, id), size);
+		*ret_addr = glk_hit_revive(seat, glk_extent_at(&arena->map, id), size);
 	return id;
 }
 
@@ -377,17 +389,18 @@ int glk_straight_serve(
 {
 	struct glk_row *row = &cache->rows[asked->id];
 	struct glk_times *times = &cache->times[GLK_TIMED_REQUEST];
+	struct glk_arena *arena = arena_of(cache, row);
 	struct glk_straight tries GLK_UNFILLED;
 	int64_t since;
 	int err;
 
 	if (glk_load_relaxed(&row->handle) == asked->stream &&
-		took_whole(cache, asked->seat, row, asked->size, ret_addr))
+		took_whole(arena, arena->number, asked->seat, row, asked->size, ret_addr))
 		return 0;
-	begin(&tries);
+	begin(&tries, arena);
 	since = glk_lock_short(&cache->lock, glk_times_due(times) ? asked->came : 0);
-	err = take(cache, asked->seat, asked->id, asked->stream, asked->size, &tries,
-		ret_addr);
+	err = take(cache, arena, asked->seat, asked->id, asked->stream, asked->size,
+		&tries, ret_addr);
 	if (err)
 		return glk_miss_late(cache, asked, since, err, &tries, ret_addr);
 	glk_unlock_short(&cache->lock, since, times);
@@ -423,21 +436,54 @@ static GLK_COLD int64_t came(struct glk_cache *cache)
 	return at;
 }
 
+/* A request of a stream that has a row, and no bin for it: from the arena of a number. */
+static inline __attribute__((always_inline)) int serve_in(struct glk_cache *cache,
+	struct glk_arena *arena, uint32_t number, struct glk_seat *seat,
+	struct glk_row *row, struct CUstream_st *stream, uint64_t size, int64_t since,
+	void **ret_ptr)
+{
+	struct glk_times *times = &cache->times[GLK_TIMED_REQUEST];
+	struct glk_straight tries GLK_UNFILLED;
+	uint64_t addr;
+	int err;
+
+	if (took_whole(arena, number, seat, row, size, &addr)) {
+		*ret_ptr = (void *)(uintptr_t)addr;
+		return 0;
+	}
+	begin(&tries, arena);
+	since = glk_lock_short(&cache->lock, since);
+	err = take(cache, arena, seat, (uint32_t)(row - cache->rows),
+		glk_stream_name(stream), size, &tries, &addr);
+	if (err)
+		return miss_late(
+			cache, seat, row, stream, size, since, err, &tries, ret_ptr);
+	glk_unlock_short(&cache->lock, since, times);
+	GLK_PROBE3(miss, cache->device, size, addr);
+	*ret_ptr = (void *)(uintptr_t)addr;
+	return 0;
+}
+
+static __attribute__((noinline)) int serve_own(struct glk_arena *arena, uint32_t number,
+	struct glk_seat *seat, struct glk_row *row, struct CUstream_st *stream,
+	uint64_t size, int64_t since, void **ret_ptr)
+{
+	return serve_in(
+		arena->gpu, arena, number, seat, row, stream, size, since, ret_ptr);
+}
+
 /* The stream is one that the thread has used of late, so the GPU is started, and the thread has no tag. No pool of
  * graphs is open; and the legacy stream captures nothing. */
 int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stream,
 	void **ret_ptr)
 {
 	const struct glk_thread_seat *place = glk_hit_place(cache);
-	struct glk_times *times = &cache->times[GLK_TIMED_REQUEST];
 	struct CUstream_st *name = glk_stream_name(stream);
-	struct glk_straight tries GLK_UNFILLED;
 	struct glk_seat *seat = place->seat;
 	struct glk_row *row;
 	int64_t since = 0;
 	uint64_t addr;
-	uint32_t id;
-	int err;
+	uint32_t own, id;
 
 	if (!size || !glk_hit_seated(cache, place) || glk_thread_current->told)
 		return glk_miss_plain(cache, size, stream, ret_ptr);
@@ -449,26 +495,18 @@ int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stre
 		*ret_ptr = (void *)(uintptr_t)addr;
 		return 0;
 	}
-	if (glk_times_due(times))
+	if (glk_times_due(&cache->times[GLK_TIMED_REQUEST]))
 		since = came(cache);
 	id = (uint32_t)(row - cache->rows);
 	/* by its name, not by what the row says by now: another thread may just send all requests past the bins */
 	if (name && !glk_stream_is_plain(&cache->streams, id, stream))
 		return glk_miss_plain(cache, size, stream, ret_ptr);
-	if (took_whole(cache, seat, row, size, &addr)) {
-		*ret_ptr = (void *)(uintptr_t)addr;
-		return 0;
-	}
-	begin(&tries);
-	since = glk_lock_short(&cache->lock, since);
-	err = take(cache, seat, id, name, size, &tries, &addr);
-	if (err)
-		return miss_late(
-			cache, seat, row, stream, size, since, err, &tries, ret_ptr);
-	glk_unlock_short(&cache->lock, since, times);
-	GLK_PROBE3(miss, cache->device, size, addr);
-	*ret_ptr = (void *)(uintptr_t)addr;
-	return 0;
+	/* pairs with: the release in glk_own_arena */
+	own = glk_load_acquire(&row->own);
+	if (own)
+		return serve_own(glk_own_numbered(cache, own), own, seat, row, stream,
+			size, since, ret_ptr);
+	return serve_in(cache, &cache->arena, 0, seat, row, stream, size, since, ret_ptr);
 }
 
 static inline enum glk_extent_state state_of(const struct glk_map *map, uint32_t extent)
@@ -485,22 +523,13 @@ static inline bool is_kept_aside(const struct glk_cache *cache,
 		stream->handle != GLK_STREAM_PER_THREAD && cache->keeps_aside;
 }
 
-/* Puts it into the list of its stream; the one that is to merge for it, with its tick; 0: none is. */
-static inline uint32_t put_aside(
-	struct glk_row *row, uint64_t size, uint32_t id, uint64_t *tick)
-{
-	if (!glk_load_relaxed(&row->touched))
-		glk_store_relaxed(&row->touched, 1);
-	return glk_lookaside_put(
-		&row->aside, &row->turn, size >> GLK_GRAIN_SHIFT, id, tick);
-}
-
 /* Under the lock, whose turn stays short. False, with nothing done: more was done with the block. */
 static inline __attribute__((always_inline)) bool give(struct glk_cache *cache,
-	struct glk_seat *seat, struct glk_extent *e, struct glk_stream *stream)
+	struct glk_arena *arena, struct glk_seat *seat, struct glk_extent *e,
+	struct glk_stream *stream)
 {
 	struct glk_row *row = &cache->rows[stream->id];
-	struct glk_map *map = &cache->arena.map;
+	struct glk_map *map = &arena->map;
 	enum glk_extent_state below, above;
 	uint32_t first, last, id;
 	struct glk_use use;
@@ -508,8 +537,8 @@ static inline __attribute__((always_inline)) bool give(struct glk_cache *cache,
 	uint64_t tick;
 
 	/* its bin tells what else was done with it */
-	if (glk_load_relaxed(&e->bin) || e->nested || map->hosted || cache->hints ||
-		cache->ahead || glk_stream_owes(stream, e->size) ||
+	if (glk_load_relaxed(&e->bin) || e->size <= cache->straight_above ||
+		map->hosted || cache->hints || glk_stream_owes(stream, e->size) ||
 		stream->id != glk_load_relaxed(&e->stream) ||
 		stream->bit >= GLK_STREAM_BITS)
 		return false;
@@ -520,15 +549,26 @@ static inline __attribute__((always_inline)) bool give(struct glk_cache *cache,
 	above = state_of(map, e->next);
 	if (below != GLK_EXTENT_FREE && above != GLK_EXTENT_FREE &&
 		is_kept_aside(cache, stream, row)) {
-		id = put_aside(row, e->size, id, &tick);
-		if (!id)
+		struct glk_laid laid = {
+			glk_lookaside_key(e->size >> GLK_GRAIN_SHIFT, arena->number),
+			tick, id};
+
+		if (!glk_load_relaxed(&row->touched))
+			glk_store_relaxed(&row->touched, 1);
+		/* what was there merges for it */
+		glk_lookaside_put(&row->aside, &row->turn, &laid);
+		if (!laid.id)
 			return true;
 		newest = false;
+		arena = glk_own_numbered(cache, glk_lookaside_arena(laid.key));
+		map = &arena->map;
+		id = laid.id;
+		tick = laid.tick;
 		e = glk_extent_at(map, id);
 		below = above = GLK_EXTENT_QUICK;
 	}
 	if (below == GLK_EXTENT_QUICK || above == GLK_EXTENT_QUICK)
-		glk_quick_beside(cache, e);
+		glk_quick_beside(arena, e);
 	first = glk_extent_first(map, e);
 	last = glk_extent_last(map, e);
 	use = glk_stream_use(stream, tick);
@@ -545,8 +585,9 @@ static inline __attribute__((always_inline)) bool give(struct glk_cache *cache,
 }
 
 int glk_block_give_back(
-	struct glk_cache *cache, struct glk_extent *e, struct CUstream_st *stream)
+	struct glk_arena *arena, struct glk_extent *e, struct CUstream_st *stream)
 {
+	struct glk_cache *cache = arena->gpu;
 	const struct CUstream_st *name = glk_stream_name(stream);
 	struct glk_times *times = &cache->times[GLK_TIMED_FREE];
 	struct glk_seat *seat = glk_hit_seat(cache);
@@ -561,7 +602,7 @@ int glk_block_give_back(
 		glk_load_relaxed(
 			&glk_quick_row_of(cache, glk_load_relaxed(&e->bin))->handle) ==
 			name)
-		return glk_hit_put_turn(cache, e, stream);
+		return glk_hit_put_turn(arena, e, stream);
 	since = glk_times_due(times) ? glk_clock_ticks() : 0;
 	id = glk_hit_stream(cache, seat, stream);
 	err = id ? 0 : glk_block_ask(cache, e, stream, &id);
@@ -570,8 +611,8 @@ int glk_block_give_back(
 	seat = seat ? seat : glk_slab_at(&cache->seats, 0);
 	since = glk_lock_short(&cache->lock, since);
 	on = glk_stream_at(&cache->streams, id);
-	if (!give(cache, seat, e, on))
-		return glk_block_give_late(cache, seat, e, id, stream, since);
+	if (!give(cache, arena, seat, e, on))
+		return glk_block_give_late(arena, seat, e, id, stream, since);
 	glk_stream_own(&cache->streams, on, size);
 	glk_unlock_short(&cache->lock, since, times);
 	return 0;

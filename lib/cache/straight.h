@@ -10,7 +10,8 @@
  *
  * Of several streams each first looks for a place that it used itself, or that it is known to come behind: that calls
  * no driver and waits for nobody. Where there is none among the smallest, a second try goes on from there, after the
- * streams have told what they have finished, and settles in the end for a place behind a wait.
+ * streams have told what they have finished, and settles in the end for a place behind a wait. Where that is so for
+ * many of late, and the job is small, a stream gets an arena of its own: see bin/own.c.
  */
 #include "cache/cache.h"
 #include "cache/sampled.h"
@@ -51,6 +52,8 @@ struct glk_straight_place {
 
 /* A request, from its first try to its second. */
 struct glk_straight {
+	/* In which it looks: that of its stream when it came, which may have another one by its second try. */
+	struct glk_arena *arena;
 	bool again;	 /* it may call the driver, for a stream that it comes behind */
 	bool called;	 /* and did */
 	bool learned;	 /* streams told something before the second one */
@@ -75,7 +78,7 @@ int glk_miss_late(struct glk_cache *cache, const struct glk_asked *asked, int64_
 /* A second try for a plain request by a thread of a seat, on a stream that captures nothing, under the lock of the GPU,
  * whose turn is short no more. 0; or -EBUSY, -ENOMEM: it is for the plan, and nothing was taken, but what the stream has
  * come behind on the way is its own from then on. */
-int glk_straight_again(struct glk_cache *cache, const struct glk_asked *asked,
-	struct glk_straight *tries, uint64_t *ret_addr);
+int glk_straight_again(
+	const struct glk_asked *asked, struct glk_straight *tries, uint64_t *ret_addr);
 
 #endif

@@ -110,7 +110,7 @@ static uint32_t walk_bins(struct glk_cache *cache, const struct glk_row *row,
 	for (unsigned i = 0; i < GLK_LOOKASIDE; i++) {
 		uint64_t word = glk_load_relaxed(&row->aside.place[i]);
 
-		f->quick += word >> GLK_ID_BITS << GLK_GRAIN_SHIFT;
+		f->quick += glk_lookaside_grains(word >> GLK_ID_BITS) << GLK_GRAIN_SHIFT;
 		f->quick_blocks += word > 0;
 	}
 	for (uint32_t i = 0; i < GLK_BINS && left; i++) {

@@ -198,6 +198,15 @@ static int bring(struct glk_cache *cache, struct glake_suspended *did)
 		"glake_resume_lazy would leave blocks on the host: %s", why.text);
 }
 
+/* Whether plain blocks lie on the host in place. */
+static bool is_hosted(const struct glk_cache *cache)
+{
+	for (const struct glk_arena *a = &cache->arena; a; a = a->next)
+		if (a->binned && a->map.hosted)
+			return true;
+	return false;
+}
+
 static int have_pass(struct glk_cache *cache, void *did)
 {
 	int err = glk_away_everywhere(cache, have, did);
@@ -248,7 +257,7 @@ int glk_cache_resume(struct glk_cache *cache, bool lazy, struct glake_suspended 
 	if (!err)
 		err = glk_sending_all(
 			cache, &cache->suspended_blocks, false, have_pass, &did);
-	if (!err && !lazy && (cache->in_place || cache->arena.map.hosted))
+	if (!err && !lazy && (cache->in_place || is_hosted(cache)))
 		err = bring(cache, &did);
 	if (!err) {
 		admit(cache);

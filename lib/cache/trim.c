@@ -41,6 +41,7 @@ int glk_cache_trim(
 		glk_guard_ops(cache)->yield(cache);
 	glk_lock(&cache->lock);
 	glk_ahead_rest(cache);
+	glk_fill_settle(cache);
 	before = glk_load_relaxed(&cache->node->held);
 	if (cache->rights_left)
 		settle_rights(cache);

@@ -332,7 +332,7 @@ static void born(struct glk_cache *cache, uint64_t addr, struct CUstream_st *str
 
 	/* one that lies on the host is of another arena, and nobody may move it meanwhile */
 	if (arena &&
-		(arena == &cache->arena || arena == glk_cache_sampled(cache) ||
+		(arena->binned || arena == glk_cache_sampled(cache) ||
 			glk_arena_tag_guard(arena) || glk_guard_tells(g, arena)))
 		e = glk_lookup_hold(range, addr);
 	if (e && glk_guard_tells(g, arena))

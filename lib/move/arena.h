@@ -4,8 +4,8 @@
 
 /*
  * An arena: addresses of one GPU with what lies in them, the pages behind them, and the order in
- * which streams may have them. A GPU has one that bins serve and a few more, one for each pool of
- * graphs; all are equals over the pages, the streams and the lock of the GPU. What kinds of them
+ * which streams may have them. A GPU has one that bins serve and a few more, as of streams that have one to themselves,
+ * of tags and of pools of graphs; all are equals over the pages, the streams and the lock of the GPU. What kinds of them
  * differ in stands in struct glk_arena_ops and nowhere else.
  *
  * Threads	under the lock of the GPU, save what says otherwise
@@ -96,12 +96,13 @@ struct glk_arena {
 	const struct glk_arena_ops *ops;
 	/* In whose space the idle pages are that it may have. */
 	struct glk_arena *home;
-	/* The first GPU of the context, by which contexts are told apart, where freed blocks go to
-	 * bins; NULL: no block of this arena does. */
+	/* The first GPU of the context, by which contexts are told apart, where freed blocks go to bins or
+	 * the straight way back; NULL: no block of this arena does. */
 	const struct glk_cache *binned;
 	struct glk_map map;
 	uint64_t held;	 /* blocks that were freed and are out, see pin.c */
 	uint32_t inside; /* requests that are being served */
+	uint32_t number; /* of a stream's own arena, from 1; of any other 0 */
 	glk_atomic(struct glk_advice *) advice; /* NULL: nothing was said, see advice.h */
 	struct {
 		uint32_t coldest, newest; /* 0: there is none */

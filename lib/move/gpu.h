@@ -80,6 +80,11 @@ struct glk_above {
 	bool (*carry)(struct glk_cache *cache);
 };
 
+/* See glk_trouble_note(). */
+struct glk_trouble {
+	uint32_t at, sum;
+};
+
 struct glk_rest {
 	pthread_t thread;
 	/* Under the lock of the GPU from here on. */
@@ -200,6 +205,15 @@ struct glk_cache {
 	struct glk_imports imports;
 	struct glk_slab crowds; /* more heads for the bins that need them */
 	glk_atomic(uint64_t) peak_live;
+	/* Arenas of streams, see bin/own.h; NULL: there never was one. */
+	glk_atomic(struct glk_owns *) owns;
+	/* Large requests that waited for other streams, or had memory mapped that lay elsewhere; many of late did: see
+	 * fill.c. Under the lock. */
+	struct glk_trouble waits, maps;
+	bool waited, loose;
+	/* Requests for more bytes may be straight: they are not small, go to no bin, and no key of the configuration is in
+	 * their way. */
+	uint64_t straight_above;
 	_Alignas(64) struct glk_space
 		space; /* of the arenas of the GPU, but for pools of graphs */
 	_Alignas(64) struct glk_arena arena; /* the one that the bins serve */

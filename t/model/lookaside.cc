@@ -89,22 +89,22 @@ struct lookaside_model : rl::test_suite<lookaside_model, 3> {
 		glk_set(payload[id], seen + 1);
 	}
 
-	/* Under the lock: it is free from then on. */
-	void merge(uint32_t id)
+	/* Under the lock: it is free from then on, as of its last free. */
+	void merge(struct glk_laid laid)
 	{
-		own(id);
-		merged += id > 0;
+		RL_ASSERT(!laid.id ||
+			(freed[laid.id] == laid.tick && laid.key == size_of(laid.id)));
+		own(laid.id);
+		merged += laid.id > 0;
 	}
 
-	/* The tick of a block is that of its last free. */
 	void put(uint32_t id)
 	{
-		uint64_t tick = freed[id] = ++ticks;
+		struct glk_laid laid = {size_of(id), freed[id] = ++ticks, id};
 
 		had[id] = false;
-		id = glk_lookaside_put(&aside, &turn, size_of(id), id, &tick);
-		RL_ASSERT(!id || freed[id] == tick);
-		merge(id);
+		glk_lookaside_put(&aside, &turn, &laid);
+		merge(laid);
 	}
 
 	void use(uint64_t size)
@@ -122,16 +122,15 @@ struct lookaside_model : rl::test_suite<lookaside_model, 3> {
 
 	void empty(unsigned round)
 	{
-		uint32_t id = 1 + rl::rand(BLOCKS);
-		uint64_t tick;
+		struct glk_laid laid = {0, 0, 1 + rl::rand(BLOCKS)};
 
+		laid.key = size_of(laid.id);
 		lock.lock($);
 		if (round)
-			id = glk_lookaside_clear(&aside, rl::rand(GLK_LOOKASIDE), &tick);
-		else if (!glk_lookaside_drop(&aside, size_of(id), id, &tick))
-			id = 0;
-		RL_ASSERT(!id || freed[id] == tick);
-		merge(id);
+			laid = glk_lookaside_clear(&aside, rl::rand(GLK_LOOKASIDE));
+		else if (!glk_lookaside_drop(&aside, laid.key, laid.id, &laid.tick))
+			laid.id = 0;
+		merge(laid);
 		lock.unlock($);
 	}
 
@@ -147,10 +146,8 @@ struct lookaside_model : rl::test_suite<lookaside_model, 3> {
 
 	void after()
 	{
-		uint64_t tick;
-
 		for (unsigned i = 0; i < GLK_LOOKASIDE; i++)
-			merge(glk_lookaside_clear(&aside, i, &tick));
+			merge(glk_lookaside_clear(&aside, i));
 		RL_ASSERT(merged == BLOCKS);
 	}
 };

@@ -38,6 +38,7 @@ struct glk_request {
 	uint64_t lack; /* bytes of pages that its last try has lacked */
 	bool own;      /* nothing of other streams is in the place that was found */
 	bool called;   /* the driver was called for it, waits included */
+	bool waited;   /* its stream, for the work of others */
 	bool stitched; /* with pages that lay elsewhere */
 	bool wake;     /* a thread of the GPU has something to do */
 	bool alone;    /* nobody else is inside who is not parked: see move/plan.h */
@@ -80,9 +81,9 @@ void glk_arena_merge(struct glk_arena *arena, uint32_t extent, const struct glk_
 bool glk_supply_tight(const struct glk_arena *arena, uint64_t size);
 /* The sums of all seats that the policy goes by; with many threads they may be old. */
 void glk_supply_sum(struct glk_cache *gpu);
-/* With these, says in the map of the GPU's own arena whether so much lies beside live blocks, in bins or in holes, that it packs,
- * and whether so much is held that places are tight, with a request of so many bytes; past the target a few blocks
- * in bins are given back then. */
+/* With these, says in the map of the GPU's own arena, for a request of that or of a stream's, whether so much lies
+ * beside live blocks, in bins or in holes, that it packs, and whether so much is held that places are tight, with a
+ * request of so many bytes; past the target a few blocks in bins are given back then. */
 void glk_supply_weigh(struct glk_arena *arena, uint64_t size);
 /* Some blocks in bins are merged with what is free beside them, before pages are made past the target for so many
  * bytes, or where more of them wait than a quarter of what may be held above the peak. Whether any was. */

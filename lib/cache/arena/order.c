@@ -45,7 +45,7 @@ int glk_common_order(
 	struct glk_cache *gpu = arena->gpu;
 
 	if (glk_clock_waits(&gpu->streams, use, request->stream)) {
-		request->called = true;
+		request->called = request->waited = true;
 		glk_cache_climbed(gpu, GLAKE_RUNG_CROSS_STREAM);
 	}
 	return glk_clock_order(&gpu->streams, use, request->stream);

@@ -7,6 +7,7 @@
 #include "base/parse.h"
 #include "cache/ahead.h"
 #include "cache/arena/request.h"
+#include "cache/bin/own.h"
 #include "cache/bin/quick.h"
 #include "cache/cache.h"
 
@@ -108,6 +109,15 @@ static uint64_t book(struct glk_arena *arena, struct glk_request *request,
 	gpu->called += request->called;
 	gpu->stitches += request->stitched;
 	return glk_load_relaxed(&e->addr);
+}
+
+/* What a large request of plain blocks had to do: see fill.c. */
+static void note(struct glk_cache *gpu, const struct glk_request *request)
+{
+	if (request->waited)
+		glk_own_waited(gpu);
+	if (request->stitched && !gpu->loose)
+		gpu->loose = glk_trouble_note(&gpu->maps, gpu->served);
 }
 
 static GLK_COLD int too_large(const struct glk_cache *gpu, const struct glk_node *node,
@@ -327,6 +337,8 @@ int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,
 	if (err)
 		return err;
 	*ret_addr = book(arena, request, seat, extent);
+	if (arena->binned && !glk_request_binned(gpu, request->size))
+		note(gpu, request);
 	if (request->bin && request->rounded <= gpu->small_most)
 		glk_quick_refill(gpu, request, extent);
 	if (glk_ahead_of(arena))

@@ -12,6 +12,7 @@
  */
 #include "base/conf.h"
 #include "cache/arena/request.h"
+#include "cache/bin/own.h"
 #include "cache/bin/quick.h"
 #include "cache/cache.h"
 
@@ -405,7 +406,7 @@ bool glk_supply_is_plenty(const struct glk_arena *arena, uint64_t size, uint64_t
 	uint64_t held = glk_node_own(gpu->node), most;
 
 	/* the others have no target */
-	if (arena != &gpu->arena || !targets_plenty(gpu))
+	if (!arena->binned || !targets_plenty(gpu))
 		return false;
 	most = glk_supply_target(gpu, size);
 	return held + bytes <= most && most <= glk_node_most(gpu->node);
@@ -429,7 +430,6 @@ enum glk_class glk_supply_largest(const struct glk_arena *arena, enum glk_class 
 
 bool glk_supply_drain(struct glk_arena *arena, uint64_t size)
 {
-	const struct glk_map *map = &arena->map;
 	struct glk_cache *gpu = arena->gpu;
 	uint64_t rest, peak, above, most, budget;
 
@@ -440,7 +440,7 @@ bool glk_supply_drain(struct glk_arena *arena, uint64_t size)
 	above = glk_fill_above(gpu, peak);
 	budget = glk_node_most(gpu->node);
 	most = peak + above < budget ? peak + above : budget;
-	if (map->taken <= gpu->sum.given + above / WAITING &&
+	if (glk_own_taken(gpu) <= gpu->sum.given + above / WAITING &&
 		(rest >= size || glk_node_own(gpu->node) + size - rest <= most))
 		return false;
 	return glk_quick_drain(gpu);
@@ -450,19 +450,19 @@ bool glk_supply_drain(struct glk_arena *arena, uint64_t size)
 #define BESIDE 16
 
 /* The rest of glk_supply_weigh(), with so many bytes beside live blocks. */
-static GLK_COLD void pack(struct glk_arena *arena, uint64_t size, uint64_t beside)
+static GLK_COLD void pack(
+	struct glk_cache *gpu, struct glk_map *map, uint64_t size, uint64_t beside)
 {
-	struct glk_cache *gpu = arena->gpu;
 	uint64_t held = glk_node_own(gpu->node), peak, above;
 
-	if (beside <= held / BESIDE || !arena->binned)
+	if (beside <= held / BESIDE || map != &gpu->arena.map)
 		return;
 	peak = peak_of(gpu, size);
 	above = glk_fill_above(gpu, peak);
 	above = above > peak / BESIDE ? above : peak / BESIDE;
-	arena->map.packs = true;
+	map->packs = true;
 	/* before the target is reached, so that it is not passed */
-	arena->map.tight = held > peak + above / 4 * 3;
+	map->tight = held > peak + above / 4 * 3;
 	if (held > peak + above)
 		glk_quick_ebb(gpu);
 }
@@ -477,10 +477,10 @@ void glk_supply_sum(struct glk_cache *gpu)
 
 void glk_supply_weigh(struct glk_arena *arena, uint64_t size)
 {
-	struct glk_map *map = &arena->map;
+	struct glk_cache *gpu = arena->gpu;
+	struct glk_map *map = arena->number ? &gpu->arena.map : &arena->map;
 	const struct glk_stock *stock = &map->space->of[GLK_OF_NODE];
 	uint64_t idle = (stock->idle_slots + stock->stranded) << map->shift, used;
-	struct glk_cache *gpu = arena->gpu;
 
 	glk_supply_sum(gpu);
 	if (arena->binned) {
@@ -490,7 +490,7 @@ void glk_supply_weigh(struct glk_arena *arena, uint64_t size)
 	used = gpu->sum.given + idle;
 	map->packs = map->tight = false;
 	if (stock->page_bytes > used + GLK_TARGET_LEAST)
-		pack(arena, size, stock->page_bytes - used);
+		pack(gpu, map, size, stock->page_bytes - used);
 }
 
 bool glk_supply_tight(const struct glk_arena *arena, uint64_t size)

@@ -104,48 +104,49 @@ static inline int glk_hit_alloc(struct glk_cache *cache, uint64_t size,
 }
 
 /* Puts a block that was claimed into its bin, if that is one of this stream. */
-static inline int glk_hit_put(struct glk_cache *cache, struct glk_extent *e, uint32_t id,
+static inline int glk_hit_put(struct glk_arena *arena, struct glk_extent *e, uint32_t id,
 	struct CUstream_st *stream)
 {
+	struct glk_cache *cache = arena->gpu;
 	uint32_t name = glk_load_relaxed(&e->bin);
 	struct glk_row *row = glk_quick_row_of(cache, name);
 	const struct glk_thread_seat *place;
 
 	if (glk_load_relaxed(&row->handle) != stream)
-		return glk_block_give_back(cache, e, stream);
+		return glk_block_give_back(arena, e, stream);
 	place = glk_hit_place(cache);
 	if (glk_load_relaxed(&cache->seat_turn) != place->name)
-		return glk_hit_put_turn(cache, e, stream);
+		return glk_hit_put_turn(arena, e, stream);
 	glk_seat_took(place->seat, glk_extent_asked(e), e->size);
 	if (!glk_quick_push_alone(row, glk_quick_bin_of(cache, name), &e->quick, id))
 		return glk_hit_push(cache, e);
 	return 0;
 }
 
-/* Contract as glk_cache_free(), for an address in a range of the GPU itself. */
-static inline int glk_hit_free(struct glk_cache *cache, const struct glk_range *range,
+/* Contract as glk_cache_free(), for an address in a range of an arena of plain blocks. */
+static inline int glk_hit_free(struct glk_arena *arena, const struct glk_range *range,
 	uint64_t addr, struct CUstream_st *stream)
 {
 	uint32_t id = glk_lookup_first(range, addr);
-	struct glk_extent *e = glk_quick_base(&cache->arena.map) + id;
+	struct glk_extent *e = glk_quick_base(&arena->map) + id;
 
 	if (!glk_word_claim(&e->word, &e->addr, addr))
-		return glk_block_late(cache, addr, stream);
-	return glk_hit_put(cache, e, id, stream);
+		return glk_block_late(arena->gpu, addr, stream);
+	return glk_hit_put(arena, e, id, stream);
 }
 
 /* The same in the order of the block's own stream; false: it is to be looked up. */
-static inline bool glk_hit_give_back(struct glk_cache *cache,
+static inline bool glk_hit_give_back(struct glk_arena *arena,
 	const struct glk_range *range, uint64_t addr, int *ret_err)
 {
 	uint32_t id = glk_lookup_first(range, addr);
-	struct glk_extent *e = glk_quick_base(&cache->arena.map) + id;
+	struct glk_extent *e = glk_quick_base(&arena->map) + id;
 
 	if (!glk_word_claim(&e->word, &e->addr, addr))
 		return false;
-	*ret_err = glk_hit_put(cache, e, id,
+	*ret_err = glk_hit_put(arena, e, id,
 		glk_peek_relaxed(
-			&glk_stream_at(&cache->streams, glk_load_relaxed(&e->stream))
+			&glk_stream_at(&arena->gpu->streams, glk_load_relaxed(&e->stream))
 				 ->handle));
 	return true;
 }

@@ -93,7 +93,7 @@ int glk_hit_push(struct glk_cache *cache, struct glk_extent *e) GLK_COLD;
 /* block.c: the same two by a thread that has no seat yet, or in the turn of another one, where it takes its own. */
 int glk_hit_alloc_turn(struct glk_cache *cache, uint64_t size, struct CUstream_st *stream,
 	void **ret_ptr) GLK_COLD;
-int glk_hit_put_turn(struct glk_cache *cache, struct glk_extent *e,
+int glk_hit_put_turn(struct glk_arena *arena, struct glk_extent *e,
 	struct CUstream_st *stream) GLK_COLD;
 
 /* quick.c: gives more heads to a bin at which two threads met. Takes the lock. */
@@ -129,8 +129,8 @@ static inline bool glk_quick_keeps(const struct glk_cache *cache,
 	return binned || met >= GLK_MET;
 }
 
-/* Under the lock, before an extent of the GPU's own arena becomes free: what lies aside beside it merges too. */
-void glk_quick_beside(struct glk_cache *cache, const struct glk_extent *e) GLK_COLD;
+/* Under the lock, before an extent of an arena of plain blocks becomes free: what lies aside beside it merges too. */
+void glk_quick_beside(struct glk_arena *arena, const struct glk_extent *e) GLK_COLD;
 
 /* The bin of a size in it, which may take the place of another one; 0: there is none for it. */
 uint32_t glk_quick_bin(struct glk_cache *cache, struct glk_row *row, uint64_t grains);

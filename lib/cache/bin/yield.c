@@ -9,6 +9,7 @@
  * blocks, by turns of the sizes too. All go back when memory is short, and those of a stream when it ends.
  */
 #include "base/conf.h"
+#include "cache/bin/own.h"
 #include "cache/bin/quick.h"
 #include "cache/cache.h"
 
@@ -46,10 +47,10 @@ static struct glk_use use_at(struct glk_cache *cache, uint32_t row, uint64_t tic
 #define WORDS ((GLK_BINS + 63) / 64)
 
 /* One that was taken out of a bin, or lay aside. */
-static void give_back(struct glk_cache *cache, uint32_t id, const struct glk_use *use)
+static void give_back(struct glk_arena *arena, uint32_t id, const struct glk_use *use)
 {
-	glk_quick_gone(cache, glk_extent_at(&cache->arena.map, id));
-	glk_arena_merge(&cache->arena, id, use);
+	glk_quick_gone(arena->gpu, glk_extent_at(&arena->map, id));
+	glk_arena_merge(arena, id, use);
 }
 
 /* Gives blocks of a bin back, at the most so many; how many it were. */
@@ -63,48 +64,50 @@ static uint32_t empty_bin(
 		(id = glk_quick_pop(row, i, glk_quick_base(&cache->arena.map), 0))) {
 		if (!count++)
 			use = glk_quick_now(cache, (uint32_t)(row - cache->rows));
-		give_back(cache, id, &use);
+		give_back(&cache->arena, id, &use);
 	}
 	return count;
 }
 
 uint32_t glk_quick_merge(struct glk_cache *cache, struct glk_row *row)
 {
-	uint32_t count = 0, id;
-	uint64_t tick;
+	uint32_t count = 0;
 
 	for (unsigned i = 0; i < GLK_LOOKASIDE && glk_load_relaxed(&row->touched); i++) {
+		struct glk_laid laid = glk_lookaside_clear(&row->aside, i);
 		struct glk_use use;
 
-		id = glk_lookaside_clear(&row->aside, i, &tick);
-		if (!id)
+		if (!laid.id)
 			continue;
-		use = use_at(cache, (uint32_t)(row - cache->rows), tick);
-		give_back(cache, id, &use);
+		use = use_at(cache, (uint32_t)(row - cache->rows), laid.tick);
+		give_back(glk_own_numbered(cache, glk_lookaside_arena(laid.key)), laid.id,
+			&use);
 		count++;
 	}
 	return count;
 }
 
-static void merge_one(struct glk_cache *cache, uint32_t id)
+static void merge_one(struct glk_arena *arena, uint32_t id)
 {
-	struct glk_extent *e = glk_extent_at(&cache->arena.map, id);
+	struct glk_extent *e = glk_extent_at(&arena->map, id);
 	uint32_t stream = glk_load_relaxed(&e->stream);
+	struct glk_cache *cache = arena->gpu;
 	struct glk_use use;
 	uint64_t tick;
 
 	if (glk_extent_state(e) != GLK_EXTENT_QUICK ||
 		!glk_lookaside_drop(&cache->rows[stream].aside,
-			e->size >> GLK_GRAIN_SHIFT, id, &tick))
+			glk_lookaside_key(e->size >> GLK_GRAIN_SHIFT, arena->number), id,
+			&tick))
 		return;
 	use = use_at(cache, stream, tick);
-	give_back(cache, id, &use);
+	give_back(arena, id, &use);
 }
 
-void glk_quick_beside(struct glk_cache *cache, const struct glk_extent *e)
+void glk_quick_beside(struct glk_arena *arena, const struct glk_extent *e)
 {
-	merge_one(cache, e->prev);
-	merge_one(cache, e->next);
+	merge_one(arena, e->prev);
+	merge_one(arena, e->next);
 }
 
 /* What lies aside on the stream of a row goes back, and so do blocks of its bins that are for more than so many grains,
@@ -242,7 +245,7 @@ void glk_quick_stray(struct glk_cache *cache, uint32_t extent)
 
 	glk_lock(&cache->lock);
 	use = glk_quick_now(cache, glk_extent_at(&cache->arena.map, extent)->stream);
-	give_back(cache, extent, &use);
+	give_back(&cache->arena, extent, &use);
 	glk_unlock(&cache->lock);
 }
 
@@ -251,6 +254,7 @@ static void end(struct glk_cache *cache, struct glk_row *row)
 {
 	row->key = GLK_ROW_NOBODY;
 	glk_store_relaxed(&row->handle, GLK_ROW_ENDED);
+	glk_own_end(cache, row);
 	empty_row_slowly(cache, row, UINT32_MAX);
 }
 

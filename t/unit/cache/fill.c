@@ -148,6 +148,83 @@ static void number(void)
 	end();
 }
 
+/* Blocks of random sizes, so many bytes of them at the most; what they were served with, a random number each time. */
+#define LIVE 64
+static uint64_t block[LIVE], size_of[LIVE];
+
+static void random_sizes(unsigned count, uint64_t bound)
+{
+	static uint64_t random = 1;
+	uint64_t live = 0;
+
+	for (unsigned i = 0; i < LIVE; i++)
+		live += size_of[i];
+	for (unsigned i = 0; i < count; i++) {
+		unsigned at = i % LIVE;
+		uint64_t size;
+
+		random = random * 6364136223846793005 + 1442695040888963407;
+		size = ((random >> 33) % 64 + 1) * MIB;
+		for (unsigned n = at; block[at] || live + size > bound; n++) {
+			if (!block[n % LIVE])
+				continue;
+			rig_free(&rig, block[n % LIVE], NULL);
+			live -= size_of[n % LIVE];
+			block[n % LIVE] = size_of[n % LIVE] = 0;
+		}
+		block[at] = rig_alloc(&rig, size, NULL);
+		size_of[at] = size;
+		live += size;
+	}
+}
+
+static void free_all(void)
+{
+	for (unsigned i = 0; i < LIVE; i++) {
+		if (block[i])
+			rig_free(&rig, block[i], NULL);
+		block[i] = size_of[i] = 0;
+	}
+}
+
+/* Requests that have memory mapped which lay elsewhere, again and again, are worth an eighth of the GPU. */
+static void loosens(void)
+{
+	uint64_t addr[2], maps;
+
+	begin("policy.target=auto");
+	addr[0] = rig_alloc(&rig, GIB, NULL);
+	is_int(target(), 1100, "memory is plenty, and there was no trouble");
+	rig_free(&rig, addr[0], NULL);
+	random_sizes(2000, GIB);
+	ok(rig.cache.loose, "blocks of random sizes are trouble");
+	maps = rig_calls(&rig, GLAKE_CALL_MAP);
+	random_sizes(2000, GIB);
+	is_int((int64_t)(rig_calls(&rig, GLAKE_CALL_MAP) - maps), 0,
+		"and none when enough is held");
+	ok(rig_figures(&rig).reserved > GIB + GIB / 10 &&
+			rig_figures(&rig).reserved <= 3 * GIB,
+		"which is more than the target, and not all that it may be");
+	free_all();
+	addr[0] = rig_alloc(&rig, 4 * GIB, NULL);
+	is_int(target(), 1500, "an eighth of the GPU may be held beside what is live");
+	addr[1] = rig_alloc(&rig, 3 * GIB, NULL);
+	is_int(target(), 1143, "as far as a half of it in all");
+	others = GIB;
+	rig_free(&rig, addr[1], NULL);
+	addr[1] = rig_alloc(&rig, 3 * GIB + 512 * MIB, NULL);
+	ok(target() < 1100, "what others have counts");
+	rig_free(&rig, addr[0], NULL);
+	rig_free(&rig, addr[1], NULL);
+	end();
+	begin("policy.target=1.1");
+	random_sizes(4000, GIB);
+	is_int((int64_t)rig_figures(&rig).reserved / (int64_t)(GIB + GIB / 10 + MIB), 0,
+		"a number is one, whatever the trouble");
+	free_all();
+	end();
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -156,5 +233,6 @@ int main(void)
 	falls_late();
 	budget();
 	number();
+	loosens();
 	return tap_done();
 }

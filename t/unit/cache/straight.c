@@ -405,14 +405,15 @@ static void not_tight(void)
 	rig_close(&straight, 2);
 }
 
+/* Keys of the configuration with which no request is straight. */
+static const char *const keys[] = {"policy.ends=high", "pool.managed=yes", NULL};
+
 /* While the GPU is suspended nobody has memory of it, also where a place is usable as it is. */
 static void odd(void)
 {
 	uint64_t addr;
-	int ends;
 
 	rig_open(&straight, NULL);
-	ends = straight.cache.arena.map.ends;
 	stream[0][0] = rig_stream(&straight);
 	rig_free(&straight, rig_alloc(&straight, 64 * MIB, stream[0][0]), stream[0][0]);
 	glk_store_relaxed(&straight.cache.suspended, true);
@@ -420,15 +421,19 @@ static void odd(void)
 		"while it is suspended a request is refused");
 	glk_store_relaxed(&straight.cache.suspended, false);
 	ok(shorts_of(9 * MIB, stream[0][0], 20) > 10, "most are straight afterwards");
+	is_int(rig_try(&straight, SIZE_MAX, stream[0][0], 0, &addr), -ENOMEM,
+		"and none for more bytes than can be rounded");
 	straight.cache.arena.map.hosted++;
 	is_int(shorts_of(9 * MIB, stream[0][0], 20), 0,
 		"and none while some memory is the host's");
 	straight.cache.arena.map.hosted--;
-	straight.cache.arena.map.ends = GLK_POLICY_ENDS_HIGH;
-	is_int(shorts_of(9 * MIB, stream[0][0], 20), 0,
-		"or where places are taken from high addresses");
-	straight.cache.arena.map.ends = ends;
 	rig_close(&straight, 0);
+	for (int i = 0; keys[i]; i++) {
+		rig_open(&straight, (const char *const[]){keys[i], NULL});
+		stream[0][0] = rig_stream(&straight);
+		ok(!shorts_of(9 * MIB, stream[0][0], 20), "or with %s", keys[i]);
+		rig_close(&straight, 0);
+	}
 }
 
 /* A pair of requests for a size: whether the second one is a hit. */

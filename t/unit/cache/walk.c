@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Compiled once for all tests, in each of which it would be the most of what there is to compile. */
 #include "unit/cache/walk.h"
+#include "cache/bin/own.h"
 #include "unit/cache/books.h"
 #include "unit/cache/parts.h"
 #include "unit/cache/runs.h"
@@ -172,15 +173,17 @@ static uint32_t walk_aside(
 
 	for (unsigned i = 0; i < GLK_LOOKASIDE; i++) {
 		uint64_t word = glk_load_relaxed(&row->aside.place[i]);
-		const struct glk_extent *e =
-			glk_extent_at(&cache->arena.map, (uint32_t)(word & GLK_ID_MASK));
+		uint64_t key = word >> GLK_ID_BITS;
+		const struct glk_extent *e;
 
 		if (!word)
 			continue;
+		e = glk_extent_at(&glk_own_numbered(cache, glk_lookaside_arena(key))->map,
+			(uint32_t)(word & GLK_ID_MASK));
 		count++;
 		*bytes += e->size;
 		if (glk_extent_state(e) == GLK_EXTENT_QUICK && !e->nested &&
-			e->size >> GLK_GRAIN_SHIFT == word >> GLK_ID_BITS &&
+			e->size >> GLK_GRAIN_SHIFT == glk_lookaside_grains(key) &&
 			glk_load_relaxed(&e->stream) == r &&
 			glk_load_relaxed(&row->touched))
 			continue;
@@ -191,22 +194,32 @@ static uint32_t walk_aside(
 	return count;
 }
 
-/* Extents that were freed and are not free: in a bin each, or aside, save those that are out. */
-static bool walk_bins_are_sound(struct glk_cache *cache)
+/* Extents of an arena that were freed and are not free, save those that are out. */
+static uint64_t walk_quick(struct glk_map *map, uint64_t *bytes)
 {
-	uint32_t used = glk_load_relaxed(&cache->arena.map.extents.used);
-	uint64_t bytes = 0, quick = 0, in_bins = 0, blocks = 0;
-	bool sound = true;
+	uint32_t used = glk_load_relaxed(&map->extents.used);
+	uint64_t blocks = 0;
 
 	for (uint32_t id = 1; id <= used; id++) {
-		const struct glk_extent *e = glk_extent_at(&cache->arena.map, id);
+		const struct glk_extent *e = glk_extent_at(map, id);
 
 		if (glk_extent_state(e) != GLK_EXTENT_QUICK ||
 			glk_load_relaxed(&e->bin) == GLK_BIN_PINNED)
 			continue;
-		quick += e->size;
+		*bytes += e->size;
 		blocks++;
 	}
+	return blocks;
+}
+
+/* They are in a bin each, or aside. */
+static bool walk_bins_are_sound(struct glk_cache *cache)
+{
+	uint64_t bytes = 0, quick = 0, in_bins = 0, blocks = 0;
+	bool sound = true;
+
+	for (uint32_t n = 0; n <= glk_own_made(cache); n++)
+		blocks += walk_quick(&glk_own_numbered(cache, n)->map, &quick);
 	for (uint32_t r = 0; r <= cache->last_row; r++) {
 		struct glk_row *row = &cache->rows[r];
 

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Streams that keep getting each other's large blocks wait for each other: each such request costs an event and a wait.
+ * As long as memory is plentiful such a stream gets an arena of its own. Its large blocks come from there, so that what
+ * it freed is there for it. The arenas share their pages: when more would be held than the target, idle pages of one
+ * back blocks of another. The target is higher as long as any stream has an arena, see fill.c.
+ *
+ * When memory is not plentiful any more the streams go back to the arena of all; what they leave lies idle. An arena
+ * whose stream has left it, or has ended, is for the next stream that needs one.
+ */
+#include "cache/bin/own.h"
+
+#include "base/error.h"
+#include "base/thread.h"
+#include "cache/bin/quick.h"
+
+/* Addresses of a step, as a part of the memory of the GPU. */
+#define STEP_PART 8
+
+static bool may(struct glk_cache *cache)
+{
+	return glk_fill_is_roomy(cache) && !cache->ahead && !glk_guard_ops(cache);
+}
+
+/* The number of one that is no stream's; 0: there is none. */
+static uint8_t take(struct glk_cache *cache)
+{
+	struct glk_owns *owns = glk_load_relaxed(&cache->owns);
+	struct glk_arena *arena;
+	uint32_t i;
+
+	if (!owns)
+		owns = glk_region_new(sizeof(*owns));
+	/* pairs with: glk_own_made */
+	glk_store_release(&cache->owns, owns);
+	if (!owns || owns->taken == GLK_OWNS_ALL)
+		return 0;
+	i = (uint32_t)__builtin_ctz(~owns->taken);
+	arena = &owns->at[i];
+	if (i == glk_load_relaxed(&owns->made)) {
+		/* before its addresses can be found */
+		arena->binned = cache->arena.binned;
+		arena->number = i + 1;
+		if (glk_arena_init(arena, cache, cache->arena.ops, &cache->space,
+			    glk_arena_size(cache, cache->memory / STEP_PART)))
+			return 0;
+		glk_store_release(&owns->made, i + 1); /* likewise */
+	}
+	owns->taken |= UINT32_C(1) << i;
+	return (uint8_t)(i + 1);
+}
+
+/* What lies aside on the stream stays there: it is known by its arena. */
+static void leave(struct glk_cache *cache, struct glk_row *row)
+{
+	glk_load_relaxed(&cache->owns)->taken &=
+		~(UINT32_C(1) << (glk_load_relaxed(&row->own) - 1));
+	glk_store_relaxed(&row->own, 0);
+}
+
+/* There is to be as much trouble again before a stream gets one. */
+static void forget(struct glk_cache *cache)
+{
+	cache->waits.sum = 0;
+	cache->waited = false;
+}
+
+void glk_own_leave(struct glk_cache *cache)
+{
+	for (uint32_t i = 1; glk_own_any(cache) && i <= cache->last_row; i++)
+		if (glk_load_relaxed(&cache->rows[i].own))
+			leave(cache, &cache->rows[i]);
+	forget(cache);
+}
+
+/* It goes on without one where there is none. */
+static void enter(struct glk_cache *cache, struct glk_row *row)
+{
+	struct glake_error why = glk_thread_current->error;
+	uint8_t own = take(cache);
+
+	/* pairs with: arena_of */
+	glk_store_release(&row->own, own);
+	if (own)
+		return;
+	forget(cache);
+	glk_error_back(&why);
+}
+
+void glk_own_waited(struct glk_cache *cache)
+{
+	if (cache->waited || !glk_trouble_note(&cache->waits, cache->served))
+		return;
+	cache->waited = may(cache);
+	if (!cache->waited)
+		forget(cache);
+}
+
+/* Whether an arena has a place for so many bytes, or can have more addresses. */
+static bool has_place(struct glk_arena *arena, uint64_t size)
+{
+	struct glake_error why = glk_thread_current->error;
+	struct glk_map *map = &arena->map;
+	bool has =
+		glk_tree_largest(map, &map->common) >= size || !glk_map_extend(map, size);
+
+	glk_error_back(&why);
+	return has;
+}
+
+struct glk_arena *glk_own_arena(
+	struct glk_cache *cache, struct glk_row *row, uint64_t size)
+{
+	bool due = glk_own_is_due(cache, row);
+
+	if ((due || glk_load_relaxed(&row->own)) && !may(cache))
+		glk_own_leave(cache);
+	else if (due)
+		enter(cache, row);
+	if (glk_load_relaxed(&row->own) &&
+		!has_place(glk_own_numbered(cache, glk_load_relaxed(&row->own)),
+			size + glk_slot_bytes(&cache->arena.map)))
+		leave(cache, row);
+	return glk_own_numbered(cache, glk_load_relaxed(&row->own));
+}
+
+void glk_own_end(struct glk_cache *cache, struct glk_row *row)
+{
+	if (glk_load_relaxed(&row->own))
+		leave(cache, row);
+}
+
+void glk_own_fini(struct glk_cache *cache)
+{
+	struct glk_owns *owns = glk_load_relaxed(&cache->owns);
+
+	if (owns)
+		glk_region_free(owns, sizeof(*owns));
+	glk_store_relaxed(&cache->owns, NULL);
+}
