@@ -276,6 +276,9 @@ static int open_context(const struct bench_options *options, struct relay *relay
 	/* what waits in a bin of one stream is not given to another */
 	if (!err)
 		err = glk_tool_add_setting(&context, "bench", "policy.bins=0");
+	/* streams that wait so often get memory to themselves where the blocks are small beside the GPU */
+	if (!err)
+		err = glk_tool_add_setting(&context, "bench", "pool.budget=16GiB");
 	if (!err)
 		err = glk_tool_open(&context, &relay->ctx);
 	if (err)
