@@ -35,14 +35,15 @@ static void peak(struct rig *rig)
 		rig_free(rig, block[i], NULL);
 }
 
-/* Until no more is held than what is live, or lost, and may be beside it. */
+/* Until no more is held than what is live, lost, or in bins, where threads that met at the lock have their blocks, and
+ * may be beside it. */
 static void await_small(struct rig *rig)
 {
 	struct glake_stats s;
 
 	for (;;) {
 		s = rig_figures(rig);
-		if (s.reserved <= s.given + s.lost + LEAST)
+		if (s.reserved <= s.given + s.lost + s.quick + LEAST)
 			break;
 		usleep(REST_US / 10);
 	}
