@@ -436,7 +436,8 @@ static GLK_COLD int64_t came(struct glk_cache *cache)
 	return at;
 }
 
-/* A request of a stream that has a row, and no bin for it: from the arena of a number. */
+/* A request of a stream that has a row, and no bin for it: from the arena of a number, which is compiled in for that of
+ * the GPU: else opt13b_LR takes 1 % more and misses its bound. */
 static inline __attribute__((always_inline)) int serve_in(struct glk_cache *cache,
 	struct glk_arena *arena, uint32_t number, struct glk_seat *seat,
 	struct glk_row *row, struct CUstream_st *stream, uint64_t size, int64_t since,

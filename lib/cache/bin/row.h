@@ -62,9 +62,8 @@ struct glk_row {
 	glk_atomic(void *) handle;
 	glk_atomic(uint32_t) touched; /* its bins may hold blocks, or its list */
 	glk_atomic(bool) entered;     /* it has bins */
-	glk_atomic(
-		uint8_t) own; /* the number of the stream's own arena; 0: it has none */
-	struct glk_bin *bin;  /* GLK_BINS of them */
+	glk_atomic(uint8_t) own;      /* the number of its stream's arena; 0: none */
+	struct glk_bin *bin;	      /* GLK_BINS of them */
 	struct glk_lookaside aside;
 	uint64_t keyed[(GLK_BINS + 63) /
 		64];  /* a bit a bin that has a key; under the lock */
