@@ -65,6 +65,8 @@ void glk_lock_init(struct glk_lock *lock, enum glk_rank rank)
 	pthread_mutex_init(&lock->mutex, NULL);
 	glk_lock_cond_init(&lock->passed);
 	glk_store_relaxed(&lock->waiters, 0);
+	glk_store_relaxed(&lock->divided, false);
+	lock->parts = NULL;
 	lock->letting = 0;
 	lock->rank = rank;
 	lock->is_static = false;
@@ -103,8 +105,36 @@ void glk_lock_forget(struct glk_lock *lock)
 	lock->hold_max = 0;
 }
 
+void glk_lock_make_parts(struct glk_lock *lock, struct glk_lock_parts *parts)
+{
+	for (uint32_t i = 0; i < parts->count; i++)
+		pthread_mutex_init(&parts->at[i].mutex, NULL);
+	lock->parts = parts;
+}
+
+void glk_lock_end_parts(struct glk_lock *lock)
+{
+	for (uint32_t i = 0; lock->parts && i < lock->parts->count; i++)
+		pthread_mutex_destroy(&lock->parts->at[i].mutex);
+	lock->parts = NULL;
+}
+
+void glk_lock_join(struct glk_lock *lock)
+{
+	/* pairs with: the second look in take_part, by the mutex */
+	glk_store_relaxed(&lock->divided, false);
+	for (uint32_t i = 0; i < lock->parts->count; i++) {
+		pthread_mutex_lock(&lock->parts->at[i].mutex);
+		pthread_mutex_unlock(&lock->parts->at[i].mutex);
+	}
+	lock->parts->joined(lock);
+}
+
+/* Whoever has the mutex has all of it. */
 static inline void begin_turn(struct glk_lock *lock)
 {
+	if (glk_load_relaxed(&lock->divided))
+		glk_lock_join(lock);
 	if (lock->timed)
 		lock->since = now(lock);
 }
@@ -208,6 +238,42 @@ int64_t glk_lock_short_wait(struct glk_lock *lock, int64_t since)
 	return since ? since : came;
 }
 
+/* Whether it is divided, with the part. */
+static bool take_part(struct glk_lock *lock, pthread_mutex_t *part)
+{
+	if (!glk_load_relaxed(&lock->divided))
+		return false;
+	pthread_mutex_lock(part);
+	/* pairs with: glk_lock_divide; who takes all of it clears that before he comes for the part */
+	if (glk_load_acquire(&lock->divided))
+		return true;
+	pthread_mutex_unlock(part);
+	return false;
+}
+
+bool glk_lock_part_late(struct glk_lock *lock, uint32_t part, int64_t *since)
+{
+	pthread_mutex_t *mutex = &lock->parts->at[part].mutex;
+	int64_t came = 0;
+
+	for (;;) {
+		if (take_part(lock, mutex))
+			return true;
+		if (pthread_mutex_trylock(&lock->mutex))
+			came = wait_for(lock);
+		if (!glk_load_relaxed(&lock->divided))
+			break;
+		pthread_mutex_unlock(&lock->mutex);
+	}
+	if (came) {
+		glk_lock_self.waited = true;
+		*since = *since ? *since : came;
+	}
+	if (*since)
+		begin_turn(lock);
+	return false;
+}
+
 void glk_lock_begin(struct glk_lock *lock)
 {
 	begin_turn(lock);
@@ -283,10 +349,17 @@ static inline int64_t end_call(const struct glk_lock *lock, int64_t turn)
 /* One that had to wait stands for itself alone: those that were not timed had not. */
 void glk_lock_count_short(struct glk_lock *lock, int64_t since, struct glk_times *times)
 {
-	void (*count)(struct glk_times *, uint64_t) =
-		glk_lock_self.waited ? count_one : glk_times_count_typical;
-	int64_t turn = end_turn_as(lock, count);
-	uint64_t ns = glk_times_ns(end_call(lock, turn) - since);
+	void (*count)(struct glk_times *, uint64_t) = count_one;
+	uint64_t ns;
+	int64_t turn;
+
+	if (!glk_lock_self.waited) {
+		count = glk_times_count_typical;
+		if (lock->holds)
+			glk_times_pass(lock->holds, glk_load_relaxed(&times->passed));
+	}
+	turn = end_turn_as(lock, count);
+	ns = glk_times_ns(end_call(lock, turn) - since);
 
 	glk_lock_self.waited = false;
 	count(times, ns);

@@ -13,6 +13,9 @@
  * Fork		leaves static locks free in the child, and the others as they were: they belong
  *		to contexts, which a child does not enter
  * Messages	that a thread raises while it holds one go out when it holds none, see log.h
+ * Parts	of what a lock guards can be taken alone for a short turn, while it is divided. Whoever
+ *		takes the lock waits for those who have a part, and has all of it: it is divided no
+ *		longer. So a part is for one who writes what nobody has that takes another part
  * Time		a lock that was asked to keeps the longest time that it was held, and how long
  *		each time was where it is told of. It reads the processor's counter twice a turn,
  *		20 ns together
@@ -68,6 +71,19 @@ enum glk_timing {
 	GLK_IN_NS,    /* of another clock */
 };
 
+struct glk_lock;
+
+struct glk_lock_part {
+	_Alignas(64) pthread_mutex_t mutex;
+};
+
+struct glk_lock_parts {
+	struct glk_lock_part *at;
+	uint32_t count;
+	/* Called by who has taken all of a lock that was divided. */
+	void (*joined)(struct glk_lock *lock);
+};
+
 struct glk_lock {
 	pthread_mutex_t mutex;
 	enum glk_rank rank;
@@ -82,8 +98,10 @@ struct glk_lock {
 	struct glk_times *holds; /* if timed, all turns; NULL: nobody wants to know */
 	/* Threads that found it taken, and those that let one of them pass: see glk_lock_yield(). */
 	glk_atomic(uint32_t) waiters;
+	glk_atomic(bool) divided; /* written by who has it */
 	uint32_t letting;
 	pthread_cond_t passed;
+	struct glk_lock_parts *parts; /* NULL: it is never divided */
 };
 
 void glk_lock_init(struct glk_lock *lock, enum glk_rank rank);
@@ -161,6 +179,7 @@ void glk_lock_begin(struct glk_lock *lock) __attribute__((noinline));
 void glk_lock_count_short(struct glk_lock *lock, int64_t since, struct glk_times *times)
 	__attribute__((noinline));
 void glk_lock_say_kept(void) __attribute__((noinline));
+void glk_lock_join(struct glk_lock *lock) __attribute__((noinline));
 
 /* One of no rank was not made. */
 static inline void glk_lock_add_rank(const struct glk_lock *lock)
@@ -169,18 +188,24 @@ static inline void glk_lock_add_rank(const struct glk_lock *lock)
 	glk_lock_self.ranks |= 1u << lock->rank;
 }
 
-static inline void glk_lock_give_back(struct glk_lock *lock)
+static inline void glk_lock_give_back_of(
+	const struct glk_lock *lock, pthread_mutex_t *mutex)
 {
 	uint32_t others = glk_lock_self.ranks & ~(1u << lock->rank);
 
 	assert(glk_lock_self.ranks >> lock->rank & 1);
-	pthread_mutex_unlock(&lock->mutex);
+	pthread_mutex_unlock(mutex);
 	glk_lock_self.ranks = others;
 	if (others)
 		return;
 	if (glk_log_has_kept())
 		glk_lock_say_kept();
 	glk_cancel_put_back(&glk_lock_self.cancel);
+}
+
+static inline void glk_lock_give_back(struct glk_lock *lock)
+{
+	glk_lock_give_back_of(lock, &lock->mutex);
 }
 
 /*
@@ -195,6 +220,8 @@ static inline int64_t glk_lock_short(struct glk_lock *lock, int64_t since)
 	glk_lock_add_rank(lock);
 	if (pthread_mutex_trylock(&lock->mutex))
 		return glk_lock_short_wait(lock, since);
+	if (glk_load_relaxed(&lock->divided))
+		glk_lock_join(lock);
 	if (since)
 		glk_lock_begin(lock);
 	return since;
@@ -202,18 +229,54 @@ static inline int64_t glk_lock_short(struct glk_lock *lock, int64_t since)
 
 void glk_lock_lengthen(struct glk_lock *lock);
 
-/* Ends one that stayed short. `times` is of calls as this one: see glk_times_due(). */
+/* Ends one that stayed short. `times` is of calls as this one: see glk_times_due(). Those that were not timed are turns of
+ * the lock with the next one of `times` that is. */
 static inline void glk_unlock_short(
 	struct glk_lock *lock, int64_t since, struct glk_times *times)
 {
-	if (since) {
+	if (since)
 		glk_lock_count_short(lock, since, times);
-	} else {
-		glk_times_pass(times);
-		if (lock->holds)
-			glk_times_pass(lock->holds);
-	}
+	else
+		glk_times_pass(times, 1);
 	glk_lock_give_back(lock);
+}
+
+/* Gives parts to one that has none, by who has it; and before they go. */
+void glk_lock_make_parts(struct glk_lock *lock, struct glk_lock_parts *parts);
+void glk_lock_end_parts(struct glk_lock *lock);
+
+/* Divides one that the caller has, in a short turn of which nothing is left to do. */
+static inline void glk_lock_divide(struct glk_lock *lock)
+{
+	/* pairs with: glk_lock_part */
+	glk_store_release(&lock->divided, true);
+}
+
+/* lock.c: the rest of what follows, where it is divided or somebody's. */
+bool glk_lock_part_late(struct glk_lock *lock, uint32_t part, int64_t *since)
+	__attribute__((noinline));
+
+/*
+ * Takes a part of it for a short turn, if it is divided, also by the end of a wait for it, or else all of it as
+ * glk_lock_short() does, with *since. Whether it is the part, which is one for who writes what is nobody's else.
+ */
+static inline bool glk_lock_part(struct glk_lock *lock, uint32_t part, int64_t *since)
+{
+	if (!glk_lock_self.ranks)
+		glk_cancel_put_off_type(&glk_lock_self.cancel);
+	glk_lock_add_rank(lock);
+	if (glk_load_relaxed(&lock->divided) || pthread_mutex_trylock(&lock->mutex))
+		return glk_lock_part_late(lock, part, since);
+	if (glk_load_relaxed(&lock->divided))
+		glk_lock_join(lock);
+	if (*since)
+		glk_lock_begin(lock);
+	return false;
+}
+
+static inline void glk_unlock_part(struct glk_lock *lock, uint32_t part)
+{
+	glk_lock_give_back_of(lock, &lock->parts->at[part].mutex);
 }
 
 #endif

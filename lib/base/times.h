@@ -96,10 +96,10 @@ static inline bool glk_times_due(const struct glk_times *times)
 		!glk_load_relaxed(&times->typical);
 }
 
-/* One that was not. */
-static inline void glk_times_pass(struct glk_times *times)
+/* So many that were not. */
+static inline void glk_times_pass(struct glk_times *times, uint32_t calls)
 {
-	glk_store_relaxed(&times->passed, glk_load_relaxed(&times->passed) + 1);
+	glk_store_relaxed(&times->passed, glk_load_relaxed(&times->passed) + calls);
 }
 
 /* One that was, and stands for those that follow; all but the longest. */
