@@ -159,6 +159,15 @@ struct glk_space {
 	uint64_t mapped_bytes;	  /* all mappings, aliases counted each */
 };
 
+/* Groups of the first range of a map of which it is told apart that something became idle in them. */
+#define GLK_APART_GROUPS 256
+
+/* What the space of a map has yet to be told of plain pages of the node: see glk_slots_join(). */
+struct glk_apart {
+	uint64_t idle_slots, stranded; /* more than the stock has */
+	uint64_t touched[GLK_APART_GROUPS / 64];
+};
+
 /*
  * Addresses of a space, and the extents in them: what an arena has for itself. The tables of the space
  * have their names here too, which spares each request a step.

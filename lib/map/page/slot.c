@@ -200,15 +200,23 @@ static inline struct idle idle_around(const struct glk_map *map, uint32_t first,
 }
 
 /* So many slots are busy now that were not, and so many are of pages that were idle: what is left of these is stranded. */
-static inline void book_plain(struct glk_map *map, uint64_t slots, uint64_t idle)
+static inline void book_plain(
+	struct glk_map *map, struct glk_apart *apart, uint64_t slots, uint64_t idle)
 {
 	struct glk_stock *stock = &map->space->of[GLK_OF_NODE];
 
-	stock->idle_slots -= idle;
-	stock->stranded += idle - slots;
+	if (apart) {
+		apart->idle_slots -= idle;
+		apart->stranded += idle - slots;
+	} else {
+		stock->idle_slots -= idle;
+		stock->stranded += idle - slots;
+	}
 }
 
-void glk_slots_enter_plain(struct glk_map *map, uint32_t first, uint32_t last)
+/* `apart`, compiled in: where that is booked; NULL: in the stock. */
+static inline __attribute__((always_inline)) void enter_plain(
+	struct glk_map *map, struct glk_apart *apart, uint32_t first, uint32_t last)
 {
 	bool on_first = map->count[first]++ > 0, on_last = on_first;
 	uint32_t slots = last - first + 1 - on_first;
@@ -217,13 +225,25 @@ void glk_slots_enter_plain(struct glk_map *map, uint32_t first, uint32_t last)
 		on_last = map->count[last]++ > 0;
 		slots -= on_last;
 	}
-	book_plain(
-		map, slots, slots_of(idle_around(map, first, last, on_first, on_last)));
+	book_plain(map, apart, slots,
+		slots_of(idle_around(map, first, last, on_first, on_last)));
 	glk_bits_set(map->busy, first, last);
 }
 
-/* The caller has cleared the bits that said it is busy. */
-static inline void leave_plain(struct glk_map *map, uint32_t first, uint32_t last)
+void glk_slots_enter_plain(struct glk_map *map, uint32_t first, uint32_t last)
+{
+	enter_plain(map, NULL, first, last);
+}
+
+void glk_slots_enter_apart(
+	struct glk_map *map, struct glk_apart *apart, uint32_t first, uint32_t last)
+{
+	enter_plain(map, apart, first, last);
+}
+
+/* The caller has cleared the bits that said it is busy. Where something becomes idle begins. */
+static inline __attribute__((always_inline)) uint32_t leave_busy(
+	struct glk_map *map, struct glk_apart *apart, uint32_t first, uint32_t last)
 {
 	bool on_first = --map->count[first] > 0, on_last = on_first;
 	uint64_t slots = last - first + 1 - on_first;
@@ -238,8 +258,13 @@ static inline void leave_plain(struct glk_map *map, uint32_t first, uint32_t las
 			glk_bit_set(map->busy, last);
 	}
 	idle = idle_around(map, first, last, on_first, on_last);
-	book_plain(map, -slots, -slots_of(idle));
-	glk_idle_touch(map, idle.begin, last);
+	book_plain(map, apart, -slots, -slots_of(idle));
+	return idle.begin;
+}
+
+static inline void leave_plain(struct glk_map *map, uint32_t first, uint32_t last)
+{
+	glk_idle_touch(map, leave_busy(map, NULL, first, last), last);
 }
 
 void glk_slots_leave_plain(
@@ -247,6 +272,44 @@ void glk_slots_leave_plain(
 {
 	glk_use_set_left(map, first, last, use, true);
 	leave_plain(map, first, last);
+}
+
+/* The first group of the first range. */
+static inline uint32_t first_group(const struct glk_map *map)
+{
+	return glk_slot_of(map, map->range[0].offset) >> GLK_GROUP_SHIFT;
+}
+
+void glk_slots_leave_apart(struct glk_map *map, struct glk_apart *apart, uint32_t first,
+	uint32_t last, const struct glk_use *use)
+{
+	uint32_t none = first_group(map), begin;
+
+	glk_use_leave(map, first, last, use);
+	glk_bits_clear(map->busy, first, last);
+	begin = leave_busy(map, apart, first, last);
+	for (uint32_t g = (begin >> GLK_GROUP_SHIFT) - none,
+		      end = (last >> GLK_GROUP_SHIFT) - none;
+		g <= end; g++)
+		apart->touched[g / 64] |= UINT64_C(1) << g % 64;
+}
+
+void glk_slots_join(struct glk_map *map, struct glk_apart *apart)
+{
+	uint32_t none = first_group(map) << GLK_GROUP_SHIFT;
+
+	map->space->of[GLK_OF_NODE].idle_slots += apart->idle_slots;
+	map->space->of[GLK_OF_NODE].stranded += apart->stranded;
+	for (unsigned w = 0; w < GLK_APART_GROUPS / 64; w++) {
+		for (uint64_t left = apart->touched[w]; left; left &= left - 1) {
+			uint32_t slot = none +
+				((w * 64 + (uint32_t)__builtin_ctzll(left))
+					<< GLK_GROUP_SHIFT);
+
+			glk_idle_touch_run(&map->space->of[GLK_OF_NODE], slot, slot);
+		}
+	}
+	*apart = (struct glk_apart){0};
 }
 
 /* The pages with one mapping that begin and end in a run are idle from now on, or are so no longer. Whether there are

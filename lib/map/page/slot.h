@@ -28,6 +28,23 @@ static inline bool glk_slots_plain(
 void glk_slots_enter_plain(struct glk_map *map, uint32_t first, uint32_t last);
 void glk_slots_leave_plain(
 	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use);
+/*
+ * The same two where others do so in other maps of the space at the same time: for a plain run that may be told apart.
+ * Nobody has the space meanwhile, and whoever has it next is told by the third of them before anything else.
+ */
+static inline bool glk_slots_may_apart(
+	const struct glk_map *map, uint32_t first, uint32_t last)
+{
+	return last - glk_slot_of(map, map->range[0].offset) < GLK_APART_GROUPS
+			<< GLK_GROUP_SHIFT &&
+		glk_slots_plain(map, first, last);
+}
+
+void glk_slots_enter_apart(
+	struct glk_map *map, struct glk_apart *apart, uint32_t first, uint32_t last);
+void glk_slots_leave_apart(struct glk_map *map, struct glk_apart *apart, uint32_t first,
+	uint32_t last, const struct glk_use *use);
+void glk_slots_join(struct glk_map *map, struct glk_apart *apart);
 /* In a walk along the mappings of a place, before which space->mark was stepped: whether the idle page of one was met
  * at an earlier one, which will take it, so that this one needs pages of its own. */
 static inline bool glk_slot_is_taken(const struct glk_map *map, uint32_t slot)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The rule of aliasing: a page is in use through one of its mappings, and which are usable. */
+#include "seed.h"
 #include "unit/map/rig.h"
 
 static struct rig rig;
@@ -136,11 +137,114 @@ static void test_three(void)
 	rig_stop(&rig);
 }
 
+#define SLOTS 256
+#define LIVE  24
+
+/* The pages of the whole slots: some of one slot, some of four, in all groups. */
+static void back(uint64_t seed)
+{
+	for (uint32_t slot = 0; slot < SLOTS;) {
+		uint32_t slots = slot + 4 <= SLOTS && seed_below(&seed, 2) ? 4 : 1;
+
+		rig_new(&rig, slot, slots);
+		slot += slots;
+	}
+}
+
+static uint32_t enter_apart(struct glk_apart *apart, uint64_t offset, uint64_t size)
+{
+	uint32_t id = rig_carve(&rig, offset, size);
+	const struct glk_extent *e = glk_extent_at(&rig.map, id);
+
+	if (!glk_slots_may_apart(&rig.map, glk_extent_first(&rig.map, e),
+		    glk_extent_last(&rig.map, e)))
+		tap_bail("not a plain place");
+	glk_slots_enter_apart(&rig.map, apart, glk_extent_first(&rig.map, e),
+		glk_extent_last(&rig.map, e));
+	return id;
+}
+
+static void leave_apart(struct glk_apart *apart, uint32_t id, struct glk_use use)
+{
+	const struct glk_extent *e = glk_extent_at(&rig.map, id);
+
+	glk_slots_leave_apart(&rig.map, apart, glk_extent_first(&rig.map, e),
+		glk_extent_last(&rig.map, e), &use);
+	glk_lookup_leave(&rig.map, id);
+	glk_extent_give_back(&rig.map, id);
+}
+
+static enum glk_idle_answer count_page(struct glk_map *map, uint32_t page, void *arg)
+{
+	(void)map;
+	(void)page;
+	++*(uint32_t *)arg;
+	return GLK_IDLE_NEXT;
+}
+
+/* Idle pages that a walk along the groups meets. */
+static uint32_t met(void)
+{
+	const struct glk_idle_walk walk = {.of = GLK_OF_NODE, .groups = UINT32_MAX};
+	uint32_t count = 0;
+
+	glk_idle_each(&rig.map, &walk, count_page, &count);
+	return count;
+}
+
+/* Blocks of random places come and go, and the space is told now and then. */
+static void test_apart(void)
+{
+	uint64_t seed = seed_thread(seed_start(), 0), idle;
+	struct glk_apart apart = {0};
+	uint32_t live[LIVE] = {0}, all;
+	bool sound = true;
+
+	start();
+	back(seed);
+	all = met();
+	idle = rig.space.of[0].idle_slots;
+	is_int((int64_t)idle, SLOTS, "all is idle");
+	for (unsigned i = 0; i < 4000; i++) {
+		unsigned at = (unsigned)seed_below(&seed, LIVE);
+		uint64_t part = S(SLOTS) / LIVE & ~(uint64_t)511;
+		uint64_t from = seed_below(&seed, part / 2) & ~(uint64_t)511;
+		uint64_t size =
+			512 + (seed_below(&seed, part / 2 - 512) & ~(uint64_t)511);
+
+		if (live[at])
+			leave_apart(&apart, live[at], glk_use_of(1, i));
+		live[at] = live[at] ? 0 : enter_apart(&apart, at * part + from, size);
+		if (i % 100)
+			continue;
+		glk_slots_join(&rig.map, &apart);
+		sound &= rig_sound(&rig);
+	}
+	ok(sound, "what was told apart is in the books when it is told");
+	for (unsigned i = 0; i < LIVE; i++)
+		if (live[i])
+			leave_apart(&apart, live[i], glk_use_of(1, 4000));
+	ok(rig.space.of[0].idle_slots != SLOTS, "and not before");
+	glk_slots_join(&rig.map, &apart);
+	is_int((int64_t)rig.space.of[0].idle_slots, SLOTS, "all is idle again");
+	live[0] = enter_apart(&apart, 0, S(SLOTS));
+	glk_slots_join(&rig.map, &apart);
+	is_int(met(), 0, "one block on all of it");
+	leave_apart(&apart, live[0], glk_use_of(1, 4001));
+	glk_slots_join(&rig.map, &apart);
+	is_int(met(), all, "and what it left is found again");
+	ok(!glk_slots_may_apart(&rig.map, GLK_APART_GROUPS << GLK_GROUP_SHIFT,
+		   GLK_APART_GROUPS << GLK_GROUP_SHIFT),
+		"what lies far behind the beginning cannot be told so");
+	rig_stop(&rig);
+}
+
 int main(void)
 {
 	tap_plan_later();
 	test_one();
 	test_two();
 	test_three();
+	test_apart();
 	return tap_done();
 }
