@@ -72,8 +72,10 @@ static uint64_t half(const struct glk_cache *gpu)
 
 bool glk_fill_is_roomy(struct glk_cache *gpu)
 {
+	unsigned part = gpu->crowded ? LOOSE_PART : SMALL_PART;
+
 	return glk_conf_target_is_auto(gpu->conf) &&
-		glk_seats_peak(gpu) <= most_of(gpu) / SMALL_PART &&
+		glk_seats_peak(gpu) <= most_of(gpu) / part &&
 		glk_node_own(gpu->node) <= half(gpu);
 }
 

@@ -300,6 +300,21 @@ static GLK_COLD int serve_long(struct glk_cache *cache, const struct glk_asked *
 	return err;
 }
 
+/* A request that was served is one of a stream that is due an arena. */
+static GLK_COLD void give_arena(struct glk_cache *cache, const struct glk_asked *asked)
+{
+	struct glake_error why = glk_thread_current->error;
+	struct glk_row *row = &cache->rows[asked->id];
+
+	if (glk_plan_ask(cache)) {
+		glk_error_back(&why);
+		return;
+	}
+	if (row->key == (uintptr_t)asked->stream)
+		glk_own_arena(cache, row, 0);
+	glk_plan_leave(cache);
+}
+
 /* Streams tell what they have finished, those say so that owe it, and then a request may come behind others. */
 int glk_miss_late(struct glk_cache *cache, const struct glk_asked *asked, int64_t since,
 	int err, struct glk_straight *tries, uint64_t *ret_addr)
@@ -308,6 +323,11 @@ int glk_miss_late(struct glk_cache *cache, const struct glk_asked *asked, int64_
 
 	glk_lock_lengthen(&cache->lock);
 	since = asked->came ? asked->came : since ? since : glk_clock_ticks();
+	if (err == -EALREADY) {
+		give_arena(cache, asked);
+		*ret_addr = tries->addr;
+		err = 0;
+	}
 	if (err == -EBUSY && !glk_own_is_due(cache, &cache->rows[asked->id])) {
 		called = glk_event_record_due(
 			&cache->streams, glk_load_relaxed(&cache->node->held));

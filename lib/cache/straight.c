@@ -1,134 +1,25 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The straight miss and the straight free: see straight.h. */
-#include "cache/straight.h"
+#include "cache/straight_find.h"
 
 #include "base/conf.h"
 #include "base/probe.h"
 #include "base/thread.h"
-#include "cache/arena/request.h"
+#include "cache/apart.h"
 #include "cache/bin/hit.h"
 #include "cache/bin/own.h"
 
 #include <errno.h>
 
-/* Requests since it was found out how tight memory is, after which that is done anew where it counts. */
-#define WEIGHED 16
-
 /* Slots of a block for which no more than the smallest few extents are looked at: to look at one takes long, and there
  * are few. */
 #define LARGE 1024
-
-/* Whether so much may be stranded that places are to be chosen by it: see glk_supply_tight(), which says how much that
- * is when it is asked. */
-static inline bool is_tight(const struct glk_cache *cache, const struct glk_map *map)
-{
-	const struct glk_stock *stock = &map->space->of[GLK_OF_NODE];
-
-	return stock->stranded > cache->stranded_most &&
-		(stock->idle_slots << map->shift) + glk_node_free(cache->node) <
-		glk_node_own(cache->node) / 5;
-}
 
 /* That of a stream: its own, if it has one. */
 static inline struct glk_arena *arena_of(struct glk_cache *cache, struct glk_row *row)
 {
 	/* pairs with: the release in glk_own_arena */
 	return glk_own_numbered(cache, glk_load_acquire(&row->own));
-}
-
-/* Whether something is out of the ordinary on the GPU, so that a request has more to ask. */
-static inline bool is_odd(const struct glk_cache *cache, const struct glk_map *map)
-{
-	return cache->plans.closed || glk_load_relaxed(&cache->suspended) ||
-		cache->ended != cache->streams.ended || map->hosted ||
-		is_tight(cache, map);
-}
-
-/* Whether a place is usable as it is. */
-static inline bool is_usable(const struct glk_map *map, struct glk_straight_place *place)
-{
-	uint32_t first = place->first, last = place->last;
-
-	place->plain = glk_slots_plain(map, first, last);
-	return place->plain || glk_bits_all(map->usable, first, last);
-}
-
-/* Whether a stream may have it behind no wait: it used all of it last, or is known to come behind those who did. */
-static inline bool is_ready(struct glk_cache *cache, const struct glk_map *map,
-	const struct glk_stream *stream, struct glk_straight_place *place)
-{
-	struct glk_use before = {0};
-	struct glk_use_walk walk;
-	struct glk_use_run run;
-
-	place->foreign = false;
-	if (glk_clock_alone(&cache->streams))
-		return true;
-	walk = glk_use_begin(map, place->first, place->last);
-	while (glk_use_next(map, &walk, &run)) {
-		const struct glk_use *use = glk_use_in(map, &run);
-
-		if (!glk_stream_foreign(stream, use) || glk_use_same(use, &before))
-			continue;
-		place->foreign = true;
-		if (!glk_clock_behind(&cache->streams, use, stream))
-			return false;
-		before = *use;
-	}
-	return true;
-}
-
-/* Whether somebody maps there, or one page would have to be in use at two slots of it. */
-static inline bool is_beset(
-	const struct glk_map *map, const struct glk_straight_place *place)
-{
-	return glk_is_claimed(map, place->first, place->last) ||
-		(!place->plain && !glk_slots_differ(map, place->first, place->last));
-}
-
-/*
- * The place that a search settles with: both ends of the smallest few extents, as glk_fit_search() has them. What would
- * have to be mapped is passed there, and what has to be waited for where memory is not tight, which is to be known
- * then; it goes on behind the `tries->looked` extents that were looked at before. -EAGAIN: it is not known; -EBUSY:
- * there are places behind a wait alone; -ENOMEM: the search has more to compare.
- */
-static inline __attribute__((always_inline)) int find(struct glk_cache *cache,
-	const struct glk_map *map, const struct glk_stream *stream, uint64_t size,
-	struct glk_straight *tries, unsigned most, struct glk_straight_place *place)
-{
-	bool both = map->ends == GLK_POLICY_ENDS_BOTH;
-
-	if (!tries->looked)
-		glk_tree_begin(&tries->walk, &map->common, size);
-	for (; tries->looked < most; tries->looked++) {
-		uint32_t id = glk_tree_next(map, &tries->walk);
-		const struct glk_extent *e = glk_extent_at(map, id);
-		uint64_t high = e->offset + e->size - size;
-
-		if (!id)
-			break;
-		place->extent = id;
-		place->offset = e->offset;
-		for (;; place->offset = high) {
-			place->first = glk_slot_of(map, place->offset);
-			place->last = glk_slot_of(map, place->offset + size - 1);
-			if (is_usable(map, place)) {
-				if (is_ready(cache, map, stream, place)) {
-					if (!is_beset(map, place))
-						return 0;
-				} else if (cache->served - cache->weighed >= WEIGHED) {
-					return -EAGAIN;
-				} else if (tries->count < GLK_STRAIGHT_BEHIND) {
-					tries->place[tries->count++] = *place;
-					if (map->tight)
-						return -EBUSY;
-				}
-			}
-			if (!both || place->offset == high)
-				break;
-		}
-	}
-	return tries->count ? -EBUSY : -ENOMEM;
 }
 
 /* The same, with how tight memory is found out where that counts. */
@@ -138,7 +29,8 @@ static GLK_COLD int find_weighed(struct glk_arena *arena, const struct glk_strea
 {
 	glk_supply_weigh(arena, size);
 	tries->looked = tries->count = 0;
-	return find(arena->gpu, &arena->map, stream, rounded, tries, most, place);
+	return glk_straight_find(
+		arena->gpu, &arena->map, stream, rounded, tries, most, false, place);
 }
 
 static inline __attribute__((always_inline)) int find_place(struct glk_cache *cache,
@@ -146,7 +38,8 @@ static inline __attribute__((always_inline)) int find_place(struct glk_cache *ca
 	uint64_t rounded, struct glk_straight *tries, unsigned most,
 	struct glk_straight_place *place)
 {
-	int err = find(cache, &arena->map, stream, rounded, tries, most, place);
+	int err = glk_straight_find(
+		cache, &arena->map, stream, rounded, tries, most, false, place);
 
 	return err == -EAGAIN
 		? find_weighed(arena, stream, size, rounded, tries, most, place)
@@ -207,7 +100,8 @@ static GLK_COLD int find_again(struct glk_arena *arena, const struct glk_stream 
 
 	for (unsigned i = 0; tries->learned && i < tries->count; i++) {
 		*place = tries->place[i];
-		if (is_ready(arena->gpu, map, stream, place) && !is_beset(map, place))
+		if (glk_straight_is_ready(arena->gpu, map, stream, false, place) &&
+			!glk_straight_is_beset(map, place))
 			return 0;
 	}
 	if (!tries->count || !map->tight)
@@ -218,7 +112,7 @@ static GLK_COLD int find_again(struct glk_arena *arena, const struct glk_stream 
 	for (unsigned i = 0; i < tries->count; i++) {
 		uint64_t waits;
 
-		if (is_beset(map, &tries->place[i]))
+		if (glk_straight_is_beset(map, &tries->place[i]))
 			continue;
 		waits = count_waits(arena, stream, &tries->place[i], least);
 		if (waits >= least)
@@ -259,16 +153,9 @@ static GLK_COLD int take_over(struct glk_arena *arena, struct glk_stream *stream
 		if (!err)
 			glk_use_put(map, &run, &is);
 	}
+	if (tries->called)
+		glk_own_waited(cache);
 	return err;
-}
-
-/* Whether a stream is what it was when it was looked up, has a row, and owes no event. */
-static inline bool is_still(const struct glk_stream *stream, const struct glk_row *row,
-	const struct CUstream_st *name)
-{
-	return glk_load_relaxed(&stream->key) == (uintptr_t)name &&
-		stream->bit < GLK_STREAM_BITS && glk_load_relaxed(&row->entered) &&
-		row->key == (uintptr_t)name && !glk_stream_owes(stream, 0);
 }
 
 /* Where it goes when it is freed; nearly always to no bin. */
@@ -282,18 +169,14 @@ static inline uint32_t bin_of(struct glk_arena *arena, const struct glk_stream *
 		: 0;
 }
 
-/* See bin/seat.h. */
-static void note_peak(struct glk_cache *cache, uint64_t size)
+/* For a request of one of several threads that was served: see bin/seat.h. -EALREADY: its stream is due an arena. */
+static GLK_COLD int note_peak(struct glk_cache *cache, const struct glk_row *row,
+	struct glk_straight *tries, uint64_t addr)
 {
+	tries->addr = addr;
 	glk_supply_sum(cache);
-	glk_seats_note_peak(cache, cache->sum.live + size);
-}
-
-static inline void begin(struct glk_straight *tries, struct glk_arena *arena)
-{
-	tries->arena = arena;
-	tries->again = tries->called = tries->learned = false;
-	tries->looked = tries->count = 0;
+	glk_seats_note_peak(cache, cache->sum.live);
+	return row->met >= GLK_MET && glk_own_met(cache, row) ? -EALREADY : 0;
 }
 
 /* Once more with what lay aside on the stream; `err`: nothing did. */
@@ -303,11 +186,12 @@ static GLK_COLD int find_merged(struct glk_arena *arena, const struct glk_stream
 {
 	if (!glk_quick_merge(arena->gpu, &arena->gpu->rows[stream->id]))
 		return err;
-	begin(tries, arena);
+	glk_straight_begin(tries, arena);
 	return find_place(
 		arena->gpu, arena, stream, size, rounded, tries, GLK_FIT_FEW, place);
 }
 
+/* -EALREADY: it was served, and its stream is due an arena. */
 static inline __attribute__((always_inline)) int take(struct glk_cache *cache,
 	struct glk_arena *arena, struct glk_seat *seat, uint32_t stream_id,
 	const struct CUstream_st *name, uint64_t size, struct glk_straight *tries,
@@ -319,12 +203,12 @@ static inline __attribute__((always_inline)) int take(struct glk_cache *cache,
 	struct glk_map *map = &arena->map;
 	struct glk_straight_place place GLK_UNFILLED;
 	struct glk_extent *e;
-	uint32_t id;
+	uint32_t id GLK_UNFILLED;
 	int err;
 
-	if (rounded <= cache->straight_above || is_odd(cache, map) ||
+	if (rounded <= cache->straight_above || glk_straight_is_odd(cache, map) ||
 		rounded > glk_load_relaxed(&cache->node->budget) ||
-		!is_still(stream, row, name))
+		!glk_straight_is_still(stream, row, name))
 		return -ENOMEM;
 	stream->mute = false;
 	if (tries->again)
@@ -353,23 +237,25 @@ static inline __attribute__((always_inline)) int take(struct glk_cache *cache,
 	glk_store_relaxed(&e->stream, (uint16_t)stream->id);
 	glk_store_relaxed(&e->bin, bin_of(arena, stream, row, rounded));
 	glk_lookup_enter(map, id);
-	/* of a thread that is alone its turn tells */
-	if (glk_load_relaxed(&cache->seats.used) > 1)
-		note_peak(cache, size);
 	glk_seat_alloc(seat, size, rounded);
 	cache->served++;
-	if (tries->called)
-		glk_own_waited(cache);
 	*ret_addr = glk_load_relaxed(&e->addr);
-	return 0;
+	/* of a thread that is alone its turn tells */
+	return glk_load_relaxed(&cache->seats.used) > 1
+		? note_peak(cache, row, tries, *ret_addr)
+		: 0;
 }
 
 int glk_straight_again(
 	const struct glk_asked *asked, struct glk_straight *tries, uint64_t *ret_addr)
 {
+	int err;
+
 	tries->again = true;
-	return take(tries->arena->gpu, tries->arena, asked->seat, asked->id,
-		asked->stream, asked->size, tries, ret_addr);
+	err = take(tries->arena->gpu, tries->arena, asked->seat, asked->id, asked->stream,
+		asked->size, tries, ret_addr);
+	/* it is due one as long as it meets others */
+	return err == -EALREADY ? 0 : err;
 }
 
 /* A block that was freed on the stream of a row and not merged, if one is of that size: no lock is taken for it. */
@@ -397,7 +283,7 @@ int glk_straight_serve(
 	if (glk_load_relaxed(&row->handle) == asked->stream &&
 		took_whole(arena, arena->number, asked->seat, row, asked->size, ret_addr))
 		return 0;
-	begin(&tries, arena);
+	glk_straight_begin(&tries, arena);
 	since = glk_lock_short(&cache->lock, glk_times_due(times) ? asked->came : 0);
 	err = take(cache, arena, asked->seat, asked->id, asked->stream, asked->size,
 		&tries, ret_addr);
@@ -436,41 +322,66 @@ static GLK_COLD int64_t came(struct glk_cache *cache)
 	return at;
 }
 
-/* A request of a stream that has a row, and no bin for it: from the arena of a number, which is compiled in for that of
- * the GPU: else opt13b_LR takes 1 % more and misses its bound. */
-static inline __attribute__((always_inline)) int serve_in(struct glk_cache *cache,
+/* With the lock: a request from the arena of a number, which is compiled in for that of the GPU: else opt13b_LR takes
+ * 1 % more and misses its bound. */
+static inline __attribute__((always_inline)) int serve_held(struct glk_cache *cache,
 	struct glk_arena *arena, uint32_t number, struct glk_seat *seat,
 	struct glk_row *row, struct CUstream_st *stream, uint64_t size, int64_t since,
 	void **ret_ptr)
 {
-	struct glk_times *times = &cache->times[GLK_TIMED_REQUEST];
 	struct glk_straight tries GLK_UNFILLED;
-	uint64_t addr;
+	uint64_t addr GLK_UNFILLED;
 	int err;
 
-	if (took_whole(arena, number, seat, row, size, &addr)) {
-		*ret_ptr = (void *)(uintptr_t)addr;
-		return 0;
-	}
-	begin(&tries, arena);
-	since = glk_lock_short(&cache->lock, since);
+	glk_straight_begin(&tries, arena);
 	err = take(cache, arena, seat, (uint32_t)(row - cache->rows),
 		glk_stream_name(stream), size, &tries, &addr);
 	if (err)
 		return miss_late(
 			cache, seat, row, stream, size, since, err, &tries, ret_ptr);
-	glk_unlock_short(&cache->lock, since, times);
+	if (number && glk_load_relaxed(&cache->lock.waiters))
+		glk_own_divide(cache);
+	glk_unlock_short(&cache->lock, since, &cache->times[GLK_TIMED_REQUEST]);
 	GLK_PROBE3(miss, cache->device, size, addr);
 	*ret_ptr = (void *)(uintptr_t)addr;
 	return 0;
 }
 
-static __attribute__((noinline)) int serve_own(struct glk_arena *arena, uint32_t number,
+/* A request of a stream that has a row, and no bin for it: from the arena of all. */
+static inline __attribute__((always_inline)) int serve_all(struct glk_cache *cache,
 	struct glk_seat *seat, struct glk_row *row, struct CUstream_st *stream,
 	uint64_t size, int64_t since, void **ret_ptr)
 {
-	return serve_in(
-		arena->gpu, arena, number, seat, row, stream, size, since, ret_ptr);
+	uint64_t addr GLK_UNFILLED;
+
+	if (took_whole(&cache->arena, 0, seat, row, size, &addr)) {
+		*ret_ptr = (void *)(uintptr_t)addr;
+		return 0;
+	}
+	since = glk_lock_short(&cache->lock, since);
+	return serve_held(
+		cache, &cache->arena, 0, seat, row, stream, size, since, ret_ptr);
+}
+
+/* From that of its stream, with no more than a part of the lock if that will do. */
+static __attribute__((noinline)) int serve_own(struct glk_arena *arena,
+	struct glk_seat *seat, struct glk_row *row, struct CUstream_st *stream,
+	uint64_t size, int64_t since, void **ret_ptr)
+{
+	struct glk_cache *cache = arena->gpu;
+	uint32_t number = arena->number;
+	uint64_t addr GLK_UNFILLED;
+	bool served = took_whole(arena, number, seat, row, size, &addr);
+
+	if (!served && glk_lock_part(&cache->lock, number - 1, &since)) {
+		served = glk_apart_serve(arena, seat, row, stream, size, &addr);
+		since = served ? 0 : glk_lock_short(&cache->lock, since);
+	}
+	if (!served)
+		return serve_held(
+			cache, arena, number, seat, row, stream, size, since, ret_ptr);
+	*ret_ptr = (void *)(uintptr_t)addr;
+	return 0;
 }
 
 /* The stream is one that the thread has used of late, so the GPU is started, and the thread has no tag. No pool of
@@ -483,7 +394,7 @@ int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stre
 	struct glk_seat *seat = place->seat;
 	struct glk_row *row;
 	int64_t since = 0;
-	uint64_t addr;
+	uint64_t addr GLK_UNFILLED;
 	uint32_t own, id;
 
 	if (!size || !glk_hit_seated(cache, place) || glk_thread_current->told)
@@ -505,23 +416,9 @@ int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stre
 	/* pairs with: the release in glk_own_arena */
 	own = glk_load_acquire(&row->own);
 	if (own)
-		return serve_own(glk_own_numbered(cache, own), own, seat, row, stream,
-			size, since, ret_ptr);
-	return serve_in(cache, &cache->arena, 0, seat, row, stream, size, since, ret_ptr);
-}
-
-static inline enum glk_extent_state state_of(const struct glk_map *map, uint32_t extent)
-{
-	return extent ? glk_extent_state(glk_extent_at(map, extent)) : GLK_EXTENT_LIVE;
-}
-
-/* Whether a block that is freed on its stream and has nothing free beside it may stay whole. */
-static inline bool is_kept_aside(const struct glk_cache *cache,
-	const struct glk_stream *stream, const struct glk_row *row)
-{
-	return glk_load_relaxed(&row->handle) ==
-		(void *)(uintptr_t)glk_load_relaxed(&stream->key) &&
-		stream->handle != GLK_STREAM_PER_THREAD && cache->keeps_aside;
+		return serve_own(glk_own_numbered(cache, own), seat, row, stream, size,
+			since, ret_ptr);
+	return serve_all(cache, seat, row, stream, size, since, ret_ptr);
 }
 
 /* Under the lock, whose turn stays short. False, with nothing done: more was done with the block. */
@@ -533,7 +430,7 @@ static inline __attribute__((always_inline)) bool give(struct glk_cache *cache,
 	struct glk_map *map = &arena->map;
 	enum glk_extent_state below, above;
 	uint32_t first, last, id;
-	struct glk_use use;
+	struct glk_use use GLK_UNFILLED;
 	bool newest = true;
 	uint64_t tick;
 
@@ -546,10 +443,10 @@ static inline __attribute__((always_inline)) bool give(struct glk_cache *cache,
 	glk_seat_free(seat, glk_extent_asked(e), e->size);
 	tick = glk_clock_tick(&cache->streams, stream);
 	id = glk_extent_id(map, e);
-	below = state_of(map, e->prev);
-	above = state_of(map, e->next);
+	below = glk_straight_state(map, e->prev);
+	above = glk_straight_state(map, e->next);
 	if (below != GLK_EXTENT_FREE && above != GLK_EXTENT_FREE &&
-		is_kept_aside(cache, stream, row)) {
+		glk_straight_keeps(cache, stream, row)) {
 		struct glk_laid laid = {
 			glk_lookaside_key(e->size >> GLK_GRAIN_SHIFT, arena->number),
 			tick, id};
@@ -585,18 +482,48 @@ static inline __attribute__((always_inline)) bool give(struct glk_cache *cache,
 	return true;
 }
 
+/* `own`, compiled in: the arena is one of a stream. */
+static inline __attribute__((always_inline)) int give_back(struct glk_arena *arena,
+	struct glk_seat *seat, struct glk_extent *e, struct CUstream_st *stream, bool own)
+{
+	struct glk_cache *cache = arena->gpu;
+	struct glk_times *times = &cache->times[GLK_TIMED_FREE];
+	int64_t since = glk_times_due(times) ? glk_clock_ticks() : 0;
+	uint64_t size = e->size;
+	uint32_t id = glk_hit_stream(cache, seat, stream);
+	int err = id ? 0 : glk_block_ask(cache, e, stream, &id);
+	struct glk_stream *on;
+
+	if (err)
+		return err;
+	on = glk_stream_at(&cache->streams, id);
+	if (own && seat && glk_lock_part(&cache->lock, arena->number - 1, &since)) {
+		if (glk_apart_give(arena, seat, e, on))
+			return 0;
+		since = glk_lock_short(&cache->lock, since);
+	} else if (!own || !seat) {
+		seat = seat ? seat : glk_slab_at(&cache->seats, 0);
+		since = glk_lock_short(&cache->lock, since);
+	}
+	if (!give(cache, arena, seat, e, on))
+		return glk_block_give_late(arena, seat, e, id, stream, since);
+	glk_stream_own(&cache->streams, on, size);
+	glk_unlock_short(&cache->lock, since, times);
+	return 0;
+}
+
+static __attribute__((noinline)) int give_back_own(struct glk_arena *arena,
+	struct glk_seat *seat, struct glk_extent *e, struct CUstream_st *stream)
+{
+	return give_back(arena, seat, e, stream, true);
+}
+
 int glk_block_give_back(
 	struct glk_arena *arena, struct glk_extent *e, struct CUstream_st *stream)
 {
 	struct glk_cache *cache = arena->gpu;
 	const struct CUstream_st *name = glk_stream_name(stream);
-	struct glk_times *times = &cache->times[GLK_TIMED_FREE];
 	struct glk_seat *seat = glk_hit_seat(cache);
-	struct glk_stream *on;
-	uint64_t size = e->size;
-	uint32_t id;
-	int64_t since;
-	int err;
 
 	/* a default stream has more names than one, and the row of its blocks has another */
 	if (name != stream && seat &&
@@ -604,17 +531,6 @@ int glk_block_give_back(
 			&glk_quick_row_of(cache, glk_load_relaxed(&e->bin))->handle) ==
 			name)
 		return glk_hit_put_turn(arena, e, stream);
-	since = glk_times_due(times) ? glk_clock_ticks() : 0;
-	id = glk_hit_stream(cache, seat, stream);
-	err = id ? 0 : glk_block_ask(cache, e, stream, &id);
-	if (err)
-		return err;
-	seat = seat ? seat : glk_slab_at(&cache->seats, 0);
-	since = glk_lock_short(&cache->lock, since);
-	on = glk_stream_at(&cache->streams, id);
-	if (!give(cache, arena, seat, e, on))
-		return glk_block_give_late(arena, seat, e, id, stream, since);
-	glk_stream_own(&cache->streams, on, size);
-	glk_unlock_short(&cache->lock, since, times);
-	return 0;
+	return arena->number ? give_back_own(arena, seat, e, stream)
+			     : give_back(arena, seat, e, stream, false);
 }

@@ -59,6 +59,7 @@ struct glk_straight {
 	bool learned;	 /* streams told something before the second one */
 	unsigned looked; /* at extents, from the smallest on */
 	unsigned count;	 /* of places below */
+	uint64_t addr;	 /* of the block, where its stream is due an arena */
 	struct glk_tree_walk walk;
 	struct glk_straight_place place[GLK_STRAIGHT_BEHIND];
 };

@@ -211,6 +211,9 @@ struct glk_cache {
 	 * fill.c. Under the lock. */
 	struct glk_trouble waits, maps;
 	bool waited, loose;
+	/* Those that met other threads at the lock, likewise: see bin/own.c. */
+	bool crowded;
+	struct glk_trouble meets;
 	/* Requests for more bytes may be straight: they are not small, go to no bin, and no key of the configuration is in
 	 * their way. */
 	uint64_t straight_above;

@@ -71,8 +71,8 @@ struct glk_stream {
 	/* Pools of graphs that are open for its capture, which may begin at any moment: nothing is
 	 * asked of it or put on it either. */
 	uint32_t announced;
-	uint64_t freed;	     /* tick of the last free on it; see glk_stream_freed() */
-	uint64_t done;	     /* its work freed until this tick has finished */
+	uint64_t freed; /* tick of the last free on it; see glk_stream_freed(). Poked */
+	uint64_t done;	/* its work freed until this tick has finished */
 	uint32_t next, prev; /* in the crowd */
 	/* Those of the crowd that it was ordered behind last, as a use names them, and until which
 	 * tick. */
@@ -318,7 +318,7 @@ static inline uint64_t glk_stream_known_mask(const struct glk_stream *stream)
 static inline void glk_clock_set_freed(
 	struct glk_streams *streams, struct glk_stream *s, uint64_t tick)
 {
-	s->freed = tick;
+	glk_poke_relaxed(&s->freed, tick);
 	if (s->bit == GLK_STREAM_CROWD)
 		streams->crowd.working[s->id / 64] |= UINT64_C(1) << s->id % 64;
 }
@@ -424,7 +424,7 @@ static inline bool glk_clock_behind(struct glk_streams *streams,
 		const struct glk_stream *s = glk_stream_at(streams, streams->by_bit[bit]);
 
 		if (seen[bit] < use->tick && streams->by_bit[bit] &&
-			s->done < use->tick && s->done < s->freed)
+			s->done < use->tick && s->done < glk_peek_relaxed(&s->freed))
 			return false;
 	}
 	return true;

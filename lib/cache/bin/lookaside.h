@@ -14,7 +14,7 @@
  * Places	a word each: 0, or the number of an extent and its key, which stay as they are as long as it is
  *		there. So who finds a word there again has found the same block
  * Ticks	of the free that put it there: nobody used it since, and what others know of that free holds still
- * Kinds	a byte a place, of the size that was put there last: one look tells who finds none of his size
+ * Kinds	a byte a place, of the size that lies there, as a rule: one look tells who finds none of his size
  * Writers	under the lock, but for who takes a block for a request: by a compare-and-swap, from any thread
  * Ordering	what was written before a block was put here is seen by who takes it
  * Progress	lock-free, without a second try: a place that another thread was faster at is passed
@@ -65,6 +65,14 @@ static inline uint64_t glk_lookaside_kind(uint64_t key)
 	return ((uint32_t)key * UINT32_C(0x9e3779b1) >> 24) | 0x80;
 }
 
+/* What was at a place is there no longer. Of two who write at once one may have written nothing: then who looks for a
+ * size looks at a place in vain, or passes one. */
+static inline void glk_lookaside_empty(struct glk_lookaside *aside, unsigned i)
+{
+	glk_store_relaxed(&aside->kinds,
+		glk_load_relaxed(&aside->kinds) & ~(UINT64_C(0xff) << 8 * i));
+}
+
 /* Takes a block of a key; 0: there is none. Any thread. */
 static inline uint32_t glk_lookaside_take(struct glk_lookaside *aside, uint64_t key)
 {
@@ -80,8 +88,10 @@ static inline uint32_t glk_lookaside_take(struct glk_lookaside *aside, uint64_t 
 
 		/* pairs with: the release in put */
 		if (word >> GLK_ID_BITS == key &&
-			glk_cas_acq_rel(&aside->place[i], &word, 0))
+			glk_cas_acq_rel(&aside->place[i], &word, 0)) {
+			glk_lookaside_empty(aside, i);
 			return (uint32_t)(word & GLK_ID_MASK);
+		}
 	}
 	return 0;
 }
@@ -96,8 +106,10 @@ static inline bool glk_lookaside_drop(
 		uint64_t word = key << GLK_ID_BITS | id;
 
 		*ret_tick = aside->tick[i];
-		if (glk_load_relaxed(&aside->place[i]) == word)
+		if (glk_load_relaxed(&aside->place[i]) == word) {
+			glk_lookaside_empty(aside, i);
 			return glk_cas_acq_rel(&aside->place[i], &word, 0);
+		}
 	}
 	return false;
 }
@@ -118,6 +130,16 @@ static inline struct glk_laid glk_lookaside_clear(struct glk_lookaside *aside, u
 	if (glk_load_relaxed(&aside->place[i]))
 		word = glk_xchg_acq_rel(&aside->place[i], 0);
 	return glk_lookaside_laid(word, aside->tick[i]);
+}
+
+/* What lies where the next one is put; 0: nothing does. */
+static inline uint64_t glk_lookaside_next(
+	const struct glk_lookaside *aside, uint32_t turn)
+{
+	for (unsigned i = 0; i < GLK_LOOKASIDE; i++)
+		if (!glk_load_relaxed(&aside->place[i]))
+			return 0;
+	return glk_load_relaxed(&aside->place[turn % GLK_LOOKASIDE]);
 }
 
 /* Puts a block at a free place, or at the one whose turn it is, of which it gives what was there. */

@@ -17,9 +17,70 @@
 /* Addresses of a step, as a part of the memory of the GPU. */
 #define STEP_PART 8
 
+/* Requests that met others, more than one in GLK_TROUBLE of all, before streams get arenas because of that. */
+#define MEETS 1024
+
+/* Requests and frees while the lock is divided that make up for the join, and times at most that it then stays as it
+ * is. */
+#define LASTS 256
+#define RESTS 63
+
 static bool may(struct glk_cache *cache)
 {
 	return glk_fill_is_roomy(cache) && !cache->ahead && !glk_guard_ops(cache);
+}
+
+/* What was done apart is booked. */
+static void joined(struct glk_lock *lock)
+{
+	struct glk_cache *cache =
+		(void *)((char *)lock - offsetof(struct glk_cache, lock));
+	struct glk_owns *owns = glk_load_relaxed(&cache->owns);
+	uint32_t served = 0, freed = 0;
+
+	for (uint32_t i = 0; i < glk_load_relaxed(&owns->made); i++) {
+		struct glk_own_part *part = &owns->part[i];
+
+		if (!part->used)
+			continue;
+		glk_slots_join(&owns->at[i].map, &part->apart);
+		served += part->served;
+		freed += part->freed;
+		part->served = part->freed = 0;
+		part->used = false;
+	}
+	cache->served += served;
+	owns->apart += served + freed;
+	glk_times_pass(&cache->times[GLK_TIMED_REQUEST], served);
+	glk_times_pass(&cache->times[GLK_TIMED_FREE], freed);
+	owns->rests = served + freed >= LASTS ? 0 : owns->rests * 2 + 1;
+	if (owns->rests > RESTS)
+		owns->rests = RESTS;
+	owns->rest = owns->rests;
+}
+
+void glk_own_divide(struct glk_cache *cache)
+{
+	struct glk_owns *owns = glk_load_relaxed(&cache->owns);
+
+	if (owns->rest) {
+		owns->rest--;
+		return;
+	}
+	/* all that is freed until it is joined has the tick of now, which no event tells of yet */
+	cache->streams.tick++;
+	glk_lock_divide(&cache->lock);
+}
+
+static struct glk_owns *make(struct glk_cache *cache)
+{
+	struct glk_owns *owns = glk_region_new(sizeof(*owns));
+
+	if (!owns)
+		return NULL;
+	owns->parts = (struct glk_lock_parts){owns->lock, GLK_OWNS, joined};
+	glk_lock_make_parts(&cache->lock, &owns->parts);
+	return owns;
 }
 
 /* The number of one that is no stream's; 0: there is none. */
@@ -30,7 +91,7 @@ static uint8_t take(struct glk_cache *cache)
 	uint32_t i;
 
 	if (!owns)
-		owns = glk_region_new(sizeof(*owns));
+		owns = make(cache);
 	/* pairs with: glk_own_made */
 	glk_store_release(&cache->owns, owns);
 	if (!owns || owns->taken == GLK_OWNS_ALL)
@@ -61,8 +122,8 @@ static void leave(struct glk_cache *cache, struct glk_row *row)
 /* There is to be as much trouble again before a stream gets one. */
 static void forget(struct glk_cache *cache)
 {
-	cache->waits.sum = 0;
-	cache->waited = false;
+	cache->waits.sum = cache->meets.sum = 0;
+	cache->waited = cache->crowded = false;
 }
 
 void glk_own_leave(struct glk_cache *cache)
@@ -81,6 +142,9 @@ static void enter(struct glk_cache *cache, struct glk_row *row)
 
 	/* pairs with: arena_of */
 	glk_store_release(&row->own, own);
+	/* so that its list has room */
+	if (own)
+		glk_quick_merge(cache, row);
 	if (own)
 		return;
 	forget(cache);
@@ -94,6 +158,19 @@ void glk_own_waited(struct glk_cache *cache)
 	cache->waited = may(cache);
 	if (!cache->waited)
 		forget(cache);
+}
+
+bool glk_own_met(struct glk_cache *cache, const struct glk_row *row)
+{
+	if (!cache->crowded) {
+		glk_trouble_note(&cache->meets, cache->sum.allocs);
+		if (cache->meets.sum < MEETS * GLK_TROUBLE)
+			return false;
+		cache->crowded = true;
+		cache->crowded = may(cache);
+		cache->meets.sum = 0;
+	}
+	return glk_own_is_due(cache, row);
 }
 
 /* Whether an arena has a place for so many bytes, or can have more addresses. */
@@ -134,6 +211,7 @@ void glk_own_fini(struct glk_cache *cache)
 {
 	struct glk_owns *owns = glk_load_relaxed(&cache->owns);
 
+	glk_lock_end_parts(&cache->lock);
 	if (owns)
 		glk_region_free(owns, sizeof(*owns));
 	glk_store_relaxed(&cache->owns, NULL);

@@ -115,17 +115,16 @@ struct glk_row *glk_quick_row(
 static inline bool glk_quick_keeps(const struct glk_cache *cache,
 	const struct glk_stream *stream, struct glk_row *row, bool binned)
 {
-	uint32_t met = row->met;
+	uint32_t met = row->met, waiters = glk_load_relaxed(&cache->lock.waiters);
 
-	if (stream->handle == GLK_STREAM_PER_THREAD)
+	if (!(met | waiters) || stream->handle == GLK_STREAM_PER_THREAD)
 		return binned;
-	if (glk_load_relaxed(&cache->lock.waiters))
+	if (!waiters)
+		met--;
+	else
 		met = met + GLK_MET_STEP < GLK_MET_MOST ? met + GLK_MET_STEP
 							: GLK_MET_MOST;
-	else if (met)
-		met--;
-	if (met != row->met)
-		glk_poke_relaxed(&row->met, met);
+	glk_poke_relaxed(&row->met, met);
 	return binned || met >= GLK_MET;
 }
 
