@@ -49,8 +49,9 @@ double glk_fill(struct glk_cache *cache)
 }
 
 /* Where many requests had trouble one LOOSE_PART of the GPU, or of the budget, may be held above the peak, but no more
- * than twice the peak, and half of all with what others hold. Streams may have arenas of their own in a job whose peak is
- * one SMALL_PART at the most. */
+ * than twice the peak, or four times where threads meet, since each has a peak of its own; and half of all with what
+ * others hold. Streams may have arenas of their own in a job whose peak is one SMALL_PART at the most, and where threads
+ * meet one LOOSE_PART. */
 #define LOOSE_PART 8
 #define SMALL_PART 64
 
@@ -90,11 +91,12 @@ void glk_fill_settle(struct glk_cache *gpu)
 static uint64_t loose(struct glk_cache *gpu, uint64_t peak)
 {
 	uint64_t room = half(gpu), most = most_of(gpu) / LOOSE_PART;
+	uint64_t times = gpu->crowded ? 4 : 2;
 
 	if (!glk_conf_target_is_auto(gpu->conf) || (!gpu->loose && !glk_own_any(gpu)))
 		return 0;
 	room = room > peak ? room - peak : 0;
-	most = most < 2 * peak ? most : 2 * peak;
+	most = most < times * peak ? most : times * peak;
 	return room < most ? room : most;
 }
 

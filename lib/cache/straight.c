@@ -508,6 +508,8 @@ static inline __attribute__((always_inline)) int give_back(struct glk_arena *are
 	if (!give(cache, arena, seat, e, on))
 		return glk_block_give_late(arena, seat, e, id, stream, since);
 	glk_stream_own(&cache->streams, on, size);
+	if (own && glk_load_relaxed(&cache->lock.waiters))
+		glk_own_divide(cache);
 	glk_unlock_short(&cache->lock, since, times);
 	return 0;
 }

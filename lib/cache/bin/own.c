@@ -22,8 +22,8 @@
 
 /* Requests and frees while the lock is divided that make up for the join, and times at most that it then stays as it
  * is. */
-#define LASTS 256
-#define RESTS 63
+#define LASTS 16
+#define RESTS 15
 
 static bool may(struct glk_cache *cache)
 {
