@@ -171,20 +171,31 @@ static void take_all_free(struct order *o)
 		take_class(o, (enum glk_class)c);
 }
 
-/* The oldest mapping goes when a page would have more than the configuration wants. */
-static void drop_oldest_alias(struct glk_arena *arena, uint32_t id)
+/* Mappings that a page may have with another one: in an arena of a stream none, so that what becomes of it there is nothing
+ * to others, see apart.h. */
+static long most_aliases(const struct glk_arena *arena)
+{
+	return arena->number ? 1 : glk_peek_relaxed(&arena->gpu->conf->map_aliases);
+}
+
+/* The oldest mappings go when a page would have more than that. */
+static void drop_oldest_aliases(struct glk_arena *arena, uint32_t id)
 {
 	struct glk_limbo limbo = glk_request_limbo(arena);
 	struct glk_map *map = &arena->map;
 	const struct glk_page *page = glk_map_page(map, id);
-	uint32_t oldest = page->first_alias;
+	long most = most_aliases(arena);
 
-	if (page->aliases < glk_peek_relaxed(&arena->gpu->conf->map_aliases))
-		return;
-	for (unsigned left = page->aliases; left > 1; left--)
-		oldest = map->alias[oldest];
-	/* not ready: one mapping more than wanted does no harm */
-	glk_limbo_unmap(&limbo, map, oldest, oldest + glk_page_slots(map, page) - 1);
+	while (page->aliases >= most) {
+		uint32_t oldest = page->first_alias;
+
+		for (unsigned left = page->aliases; left > 1; left--)
+			oldest = map->alias[oldest];
+		/* not ready: one mapping more than wanted does no harm */
+		if (glk_limbo_unmap(
+			    &limbo, map, oldest, oldest + glk_page_slots(map, page) - 1))
+			break;
+	}
 }
 
 struct pass {
@@ -207,7 +218,7 @@ static enum glk_idle_answer take_one(struct glk_map *map, uint32_t id, void *arg
 		return GLK_IDLE_NEXT;
 	}
 	glk_page_take(map, id);
-	drop_oldest_alias(o->arena, id);
+	drop_oldest_aliases(o->arena, id);
 	/* the driver kept that mapping: the page is lost, and not the last one */
 	if (glk_page_state(glk_map_page(map, id)) != GLK_PAGE_OWNED)
 		return GLK_IDLE_NEXT;
