@@ -67,6 +67,7 @@ void glk_own_divide(struct glk_cache *cache)
 		owns->rest--;
 		return;
 	}
+	cache->crowded = true;
 	/* all that is freed until it is joined has the tick of now, which no event tells of yet */
 	cache->streams.tick++;
 	glk_lock_divide(&cache->lock);
