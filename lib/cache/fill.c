@@ -49,8 +49,8 @@ double glk_fill(struct glk_cache *cache)
 }
 
 /* Where many requests had trouble one LOOSE_PART of the GPU, or of the budget, may be held above the peak, but no more
- * than twice the peak, or four times where threads meet, since each has a peak of its own; and half of all with what
- * others hold. Streams may have arenas of their own in a job whose peak is one SMALL_PART at the most, and where threads
+ * than twice the peak, and half of all with what others hold. Where threads meet each stream with an arena has a peak of
+ * its own: it is four times the peak, and as much for each of them as any small job may hold. Streams may have arenas of their own in a job whose peak is one SMALL_PART at the most, and where threads
  * meet one LOOSE_PART. */
 #define LOOSE_PART 8
 #define SMALL_PART 64
@@ -91,12 +91,14 @@ void glk_fill_settle(struct glk_cache *gpu)
 static uint64_t loose(struct glk_cache *gpu, uint64_t peak)
 {
 	uint64_t room = half(gpu), most = most_of(gpu) / LOOSE_PART;
-	uint64_t times = gpu->crowded ? 4 : 2;
+	uint64_t some = 2 * peak;
 
 	if (!glk_conf_target_is_auto(gpu->conf) || (!gpu->loose && !glk_own_any(gpu)))
 		return 0;
 	room = room > peak ? room - peak : 0;
-	most = most < times * peak ? most : times * peak;
+	if (gpu->crowded)
+		some = 4 * peak + glk_own_count(gpu) * GLK_TARGET_LEAST;
+	most = most < some ? most : some;
 	return room < most ? room : most;
 }
 

@@ -64,12 +64,17 @@ static inline uint64_t glk_own_taken(struct glk_cache *cache)
 	return taken;
 }
 
-/* Whether any stream has one. */
-static inline bool glk_own_any(const struct glk_cache *cache)
+/* How many streams have one, and whether any has. */
+static inline uint32_t glk_own_count(const struct glk_cache *cache)
 {
 	const struct glk_owns *owns = glk_load_relaxed(&cache->owns);
 
-	return owns && owns->taken;
+	return owns ? (uint32_t)__builtin_popcount(owns->taken) : 0;
+}
+
+static inline bool glk_own_any(const struct glk_cache *cache)
+{
+	return glk_own_count(cache);
 }
 
 /* A stream that has one such part of all live bytes at the least may get one: so they are few. */
