@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * misses COUNT [ROUNDS]: so many threads of one process, each on a stream of its own, allocate and free blocks of 3
- * and of 5 MiB by turns, which miss and call no driver; and so many processes with one thread do the same. Pairs a
- * second of all together, least, median and most of the rounds, which go by turns. A machine with fewer processors
- * than COUNT says little.
+ * misses COUNT [ROUNDS [LIVE]]: so many threads of one process, each on a stream of its own, allocate and free blocks
+ * of 1 to 8 MiB, of which LIVE live (4), and of sizes that do not come again, which miss and call no driver once there
+ * is enough memory; and so many processes with one thread do the same. Pairs a second of all together, least, median
+ * and most of the rounds, which go by turns. A machine with fewer processors than COUNT says little.
  */
 #include <glake/glake.h>
 
@@ -18,7 +18,8 @@
 #include <unistd.h>
 
 #define MOST	256
-#define WARM	1000
+#define WARM	20000
+#define LIVE	256
 #define SECONDS 0.5
 
 /* What threads and processes share. */
@@ -29,6 +30,7 @@ struct shared {
 };
 
 static struct shared *shared;
+static unsigned live = 4;
 static double hits; /* of the threads' requests, in the last round */
 
 static void rest(double seconds)
@@ -38,13 +40,29 @@ static void rest(double seconds)
 	nanosleep(&ts, NULL);
 }
 
-static int pairs(struct glake *ctx, struct CUstream_st *stream, unsigned long count)
-{
-	void *ptr;
+struct lane {
+	struct glake *ctx;
+	struct CUstream_st *stream;
+	void *block[LIVE];
+	uint64_t state;
+};
 
+static uint64_t draw(struct lane *lane, uint64_t below)
+{
+	lane->state = lane->state * 6364136223846793005u + 1442695040888963407u;
+	return (lane->state >> 33) % below;
+}
+
+static int pairs(struct lane *lane, unsigned long count)
+{
 	for (unsigned long i = 0; i < count; i++) {
-		if (glake_alloc(ctx, 0, (i & 1 ? 3ul : 5ul) << 20, stream, 0, &ptr) ||
-			glake_free(ctx, ptr, stream))
+		void **block = &lane->block[draw(lane, live)];
+
+		if (*block && glake_free(lane->ctx, *block, lane->stream))
+			return 1;
+		*block = NULL;
+		if (glake_alloc(lane->ctx, 0, (1ul << 20) + draw(lane, 14336) * 512,
+			    lane->stream, 0, block))
 			return 1;
 	}
 	return 0;
@@ -53,15 +71,19 @@ static int pairs(struct glake *ctx, struct CUstream_st *stream, unsigned long co
 /* From the start to the end that the others have too. */
 static void *work(void *ctx)
 {
-	struct CUstream_st *stream;
+	static atomic_uint number;
+	struct lane lane = {.ctx = ctx, .state = atomic_fetch_add(&number, 1)};
 	unsigned long done = 0;
-	int err = glake_stream_new(ctx, 0, &stream) || pairs(ctx, stream, WARM);
+	int err = glake_stream_new(ctx, 0, &lane.stream) || pairs(&lane, WARM);
 
 	atomic_fetch_add(&shared->ready, 1);
 	while (!err && !atomic_load(&shared->go))
 		rest(1e-4);
 	for (; !err && !atomic_load(&shared->stop); done += 100)
-		err = pairs(ctx, stream, 100);
+		err = pairs(&lane, 100);
+	for (unsigned i = 0; i < LIVE; i++)
+		err |= lane.block[i] && glake_free(ctx, lane.block[i], lane.stream);
+	err |= glake_stream_free(ctx, 0, lane.stream) != 0;
 	atomic_fetch_add(&shared->pairs, done);
 	atomic_fetch_add(&shared->failed, err != 0);
 	return NULL;
@@ -165,8 +187,9 @@ int main(int argc, char **argv)
 	unsigned rounds = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : 5;
 	double threads[MOST], processes[MOST], t, p;
 
-	if (!count || count > MOST || !rounds || rounds > MOST) {
-		fputs("usage: misses COUNT [ROUNDS]\n", stderr);
+	live = argc > 3 ? (unsigned)strtoul(argv[3], NULL, 10) : live;
+	if (!count || count > MOST || !rounds || rounds > MOST || !live || live > LIVE) {
+		fputs("usage: misses COUNT [ROUNDS [LIVE]]\n", stderr);
 		return 2;
 	}
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
