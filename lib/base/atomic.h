@@ -14,6 +14,8 @@
  * the lock reads them as such. It writes them with glk_poke, which is a plain store with an order,
  * and who does not hold it reads them with glk_peek.
  *
+ * A byte of an atomic word, from its lowest on, is written as such by glk_store_byte: others may write the bytes beside it.
+ *
  * A counter of one writer grows by glk_add_own: a load and a store, relaxed. Of the two gcc makes three instructions, so
  * where one does both it is named.
  */
@@ -49,6 +51,11 @@
 	((p)->compare_exchange_strong(*(o), (n), rl::mo_seq_cst, $, rl::mo_seq_cst, $))
 #define glk_cas_acq_rel(p, o, n)                                                         \
 	((p)->compare_exchange_strong(*(o), (n), rl::mo_acq_rel, $, rl::mo_acquire, $))
+/* as two would who know nothing of each other: less than what is promised */
+#define glk_store_byte(p, i, v)                                                          \
+	((p)->store(((p)->load(rl::mo_relaxed, $) & ~((uint64_t)0xff << 8 * (i))) |      \
+			(uint64_t)(v) << 8 * (i),                                        \
+		rl::mo_relaxed, $))
 #else
 #include <stdatomic.h>
 
@@ -119,6 +126,10 @@ __attribute__((weak)) bool glk_sched_fails(void);
 #else
 #define glk_add_own(p, v) glk_store_relaxed((p), glk_load_relaxed(p) + (v))
 #endif
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the lowest byte is the first");
+#define glk_store_byte(p, i, v)                                                          \
+	(GLK_POINT __atomic_store_n((uint8_t *)(p) + (i), (uint8_t)(v), __ATOMIC_RELAXED))
 
 #define glk_peek_relaxed(p)    (GLK_POINT __atomic_load_n((p), __ATOMIC_RELAXED))
 #define glk_peek_acquire(p)    (GLK_POINT __atomic_load_n((p), __ATOMIC_ACQUIRE))

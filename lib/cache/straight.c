@@ -484,16 +484,27 @@ static inline __attribute__((always_inline)) bool give(struct glk_cache *cache,
 
 /* `own`, compiled in: the arena is one of a stream. */
 static inline __attribute__((always_inline)) int give_back(struct glk_arena *arena,
-	struct glk_seat *seat, struct glk_extent *e, struct CUstream_st *stream, bool own)
+	struct glk_extent *e, struct CUstream_st *stream, bool own)
 {
 	struct glk_cache *cache = arena->gpu;
+	const struct CUstream_st *name = glk_stream_name(stream);
 	struct glk_times *times = &cache->times[GLK_TIMED_FREE];
-	int64_t since = glk_times_due(times) ? glk_clock_ticks() : 0;
-	uint64_t size = e->size;
-	uint32_t id = glk_hit_stream(cache, seat, stream);
-	int err = id ? 0 : glk_block_ask(cache, e, stream, &id);
+	struct glk_seat *seat = glk_hit_seat(cache);
 	struct glk_stream *on;
+	uint64_t size = e->size;
+	uint32_t id;
+	int64_t since;
+	int err;
 
+	/* a default stream has more names than one, and the row of its blocks has another */
+	if (name != stream && seat &&
+		glk_load_relaxed(
+			&glk_quick_row_of(cache, glk_load_relaxed(&e->bin))->handle) ==
+			name)
+		return glk_hit_put_turn(arena, e, stream);
+	since = glk_times_due(times) ? glk_clock_ticks() : 0;
+	id = glk_hit_stream(cache, seat, stream);
+	err = id ? 0 : glk_block_ask(cache, e, stream, &id);
 	if (err)
 		return err;
 	on = glk_stream_at(&cache->streams, id);
@@ -514,25 +525,15 @@ static inline __attribute__((always_inline)) int give_back(struct glk_arena *are
 	return 0;
 }
 
-static __attribute__((noinline)) int give_back_own(struct glk_arena *arena,
-	struct glk_seat *seat, struct glk_extent *e, struct CUstream_st *stream)
+static __attribute__((noinline)) int give_back_own(
+	struct glk_arena *arena, struct glk_extent *e, struct CUstream_st *stream)
 {
-	return give_back(arena, seat, e, stream, true);
+	return give_back(arena, e, stream, true);
 }
 
 int glk_block_give_back(
 	struct glk_arena *arena, struct glk_extent *e, struct CUstream_st *stream)
 {
-	struct glk_cache *cache = arena->gpu;
-	const struct CUstream_st *name = glk_stream_name(stream);
-	struct glk_seat *seat = glk_hit_seat(cache);
-
-	/* a default stream has more names than one, and the row of its blocks has another */
-	if (name != stream && seat &&
-		glk_load_relaxed(
-			&glk_quick_row_of(cache, glk_load_relaxed(&e->bin))->handle) ==
-			name)
-		return glk_hit_put_turn(arena, e, stream);
-	return arena->number ? give_back_own(arena, seat, e, stream)
-			     : give_back(arena, seat, e, stream, false);
+	return arena->number ? give_back_own(arena, e, stream)
+			     : give_back(arena, e, stream, false);
 }

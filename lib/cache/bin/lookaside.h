@@ -59,18 +59,10 @@ struct glk_lookaside {
 	uint64_t tick[GLK_LOOKASIDE]; /* under the lock */
 };
 
-/* That of a size, of 128; 0 is that of a place nothing was ever put at. */
-static inline uint64_t glk_lookaside_kind(uint64_t key)
+/* That of a size, of 128; 0 is that of a place where nothing lies, as far as is known. */
+static inline uint8_t glk_lookaside_kind(uint64_t key)
 {
-	return ((uint32_t)key * UINT32_C(0x9e3779b1) >> 24) | 0x80;
-}
-
-/* What was at a place is there no longer. Of two who write at once one may have written nothing: then who looks for a
- * size looks at a place in vain, or passes one. */
-static inline void glk_lookaside_empty(struct glk_lookaside *aside, unsigned i)
-{
-	glk_store_relaxed(&aside->kinds,
-		glk_load_relaxed(&aside->kinds) & ~(UINT64_C(0xff) << 8 * i));
+	return (uint8_t)((uint32_t)key * UINT32_C(0x9e3779b1) >> 24) | 0x80;
 }
 
 /* Takes a block of a key; 0: there is none. Any thread. */
@@ -89,7 +81,8 @@ static inline uint32_t glk_lookaside_take(struct glk_lookaside *aside, uint64_t 
 		/* pairs with: the release in put */
 		if (word >> GLK_ID_BITS == key &&
 			glk_cas_acq_rel(&aside->place[i], &word, 0)) {
-			glk_lookaside_empty(aside, i);
+			/* another one may be there by now, which is passed then as long as it is there */
+			glk_store_byte(&aside->kinds, i, 0);
 			return (uint32_t)(word & GLK_ID_MASK);
 		}
 	}
@@ -107,7 +100,7 @@ static inline bool glk_lookaside_drop(
 
 		*ret_tick = aside->tick[i];
 		if (glk_load_relaxed(&aside->place[i]) == word) {
-			glk_lookaside_empty(aside, i);
+			glk_store_byte(&aside->kinds, i, 0);
 			return glk_cas_acq_rel(&aside->place[i], &word, 0);
 		}
 	}
@@ -146,16 +139,14 @@ static inline uint64_t glk_lookaside_next(
 static inline void glk_lookaside_put(
 	struct glk_lookaside *aside, uint32_t *turn, struct glk_laid *block)
 {
-	uint64_t kinds = glk_load_relaxed(&aside->kinds), was;
+	uint64_t was;
 	unsigned i = 0;
 
 	while (i < GLK_LOOKASIDE && glk_load_relaxed(&aside->place[i]))
 		i++;
 	if (i == GLK_LOOKASIDE)
 		i = (*turn)++ % GLK_LOOKASIDE;
-	kinds = (kinds & ~(UINT64_C(0xff) << 8 * i)) |
-		glk_lookaside_kind(block->key) << 8 * i;
-	glk_store_relaxed(&aside->kinds, kinds);
+	glk_store_byte(&aside->kinds, i, glk_lookaside_kind(block->key));
 	was = aside->tick[i];
 	aside->tick[i] = block->tick;
 	/* pairs with: the acquire of who takes it */
