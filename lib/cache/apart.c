@@ -119,7 +119,7 @@ static bool take(struct glk_arena *arena, struct glk_seat *seat, struct glk_row 
 	if (rounded <= cache->straight_above || glk_straight_is_odd(cache, map) ||
 		rounded > glk_load_relaxed(&cache->node->budget) ||
 		!glk_straight_is_still(stream, row, name) ||
-		!is_apart(arena, row, stream) ||
+		!is_apart(arena, row, stream) || stream->mute ||
 		glk_event_is_due(&cache->streams, glk_load_relaxed(&cache->node->held)))
 		return false;
 	do {

@@ -199,6 +199,32 @@ static void others(void)
 	end(1);
 }
 
+/* A request tells that the capture of its stream is over, so that others may wait for it. */
+static void captured(void)
+{
+	struct glk_stream *on;
+	uint64_t addr;
+	int err;
+
+	begin(NULL);
+	on = glk_stream_at(&rig.cache.streams, (uint32_t)(row_of(a) - rig.cache.rows));
+	rig_capture(&rig, a);
+	glk_lock(&rig.cache.lock);
+	err = glk_event_ready(&rig.cache.streams, on);
+	glk_unlock(&rig.cache.lock);
+	rig_drop(&rig, rig_capture_end(&rig, a));
+	is_int(err, -EAGAIN, "others see that it captures");
+	ok(glk_stream_silent(on), "which is known until it asks for memory");
+	divide();
+	addr = rig_alloc(&rig, BLOCK, a);
+	ok(!glk_stream_silent(on), "and no longer");
+	divide();
+	rig_free(&rig, addr, a);
+	rig_free(&rig, rig_alloc(&rig, 2 * BLOCK, a), a);
+	ok(divided(), "from then on a part of the lock will do again");
+	end(1);
+}
+
 /* The arena is another stream's by now. */
 static void succeeds(void)
 {
@@ -299,6 +325,7 @@ int main(void)
 	merges();
 	lasts();
 	others();
+	captured();
 	succeeds();
 	ordered();
 	crowds();
