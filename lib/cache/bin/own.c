@@ -198,7 +198,8 @@ struct glk_arena *glk_own_arena(
 	if (glk_load_relaxed(&row->own) &&
 		!has_place(glk_own_numbered(cache, glk_load_relaxed(&row->own)),
 			size + glk_slot_bytes(&cache->arena.map)))
-		leave(cache, row);
+		/* it may have lost it meanwhile */
+		glk_own_end(cache, row);
 	return glk_own_numbered(cache, glk_load_relaxed(&row->own));
 }
 
