@@ -187,13 +187,14 @@ static void drop_oldest_aliases(struct glk_arena *arena, uint32_t id)
 	long most = most_aliases(arena);
 
 	while (page->aliases >= most) {
-		uint32_t oldest = page->first_alias;
+		uint32_t oldest = page->first_alias, last;
 
 		for (unsigned left = page->aliases; left > 1; left--)
 			oldest = map->alias[oldest];
-		/* not ready: one mapping more than wanted does no harm */
-		if (glk_limbo_unmap(
-			    &limbo, map, oldest, oldest + glk_page_slots(map, page) - 1))
+		last = oldest + glk_page_slots(map, page) - 1;
+		/* not ready, or between blocks that are just copied: one mapping more than wanted does no harm */
+		if (glk_is_claimed(map, oldest, last) ||
+			glk_limbo_unmap(&limbo, map, oldest, last))
 			break;
 	}
 }
