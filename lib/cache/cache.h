@@ -74,8 +74,9 @@ double glk_fill(struct glk_cache *cache);
 uint64_t glk_fill_above(struct glk_cache *gpu, uint64_t peak);
 /* Ends what may be held beyond the target for requests that had trouble, until as many have it again. Likewise. */
 void glk_fill_settle(struct glk_cache *gpu);
-/* Whether streams may have arenas of their own: the job is small beside the GPU, half of which is free. Likewise. */
-bool glk_fill_is_roomy(struct glk_cache *gpu);
+/* Whether streams may have arenas of their own: the job is small beside the GPU, half of which is free. `met`: those that
+ * meet others, whose job may be larger. Likewise. */
+bool glk_fill_is_roomy(struct glk_cache *gpu, bool met);
 /* A request had trouble. Whether many had of late: each with it counts up by so much, and each other one that was no hit
  * counts down by one. So that is more than one in GLK_TROUBLE, for a while. */
 #define GLK_TROUBLE	 16u

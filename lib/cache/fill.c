@@ -49,9 +49,10 @@ double glk_fill(struct glk_cache *cache)
 }
 
 /* Where many requests had trouble one LOOSE_PART of the GPU, or of the budget, may be held above the peak, but no more
- * than twice the peak, and half of all with what others hold. Where threads meet each stream with an arena has a peak of
- * its own: it is four times the peak, and as much for each of them as any small job may hold. Streams may have arenas of their own in a job whose peak is one SMALL_PART at the most, and where threads
- * meet one LOOSE_PART. */
+ * than twice the peak, and half of all with what others hold. Where threads meet it is four times what is live in the
+ * arenas of streams, and as much for each of them as any small job may hold: what else the job has is no reason. Streams
+ * may have arenas of their own in a job whose peak is one SMALL_PART at the most, and those that meet others where it is
+ * one LOOSE_PART. */
 #define LOOSE_PART 8
 #define SMALL_PART 64
 
@@ -71,9 +72,9 @@ static uint64_t half(const struct glk_cache *gpu)
 	return left < most_of(gpu) / 2 ? left : most_of(gpu) / 2;
 }
 
-bool glk_fill_is_roomy(struct glk_cache *gpu)
+bool glk_fill_is_roomy(struct glk_cache *gpu, bool met)
 {
-	unsigned part = gpu->crowded ? LOOSE_PART : SMALL_PART;
+	unsigned part = met ? LOOSE_PART : SMALL_PART;
 
 	return glk_conf_target_is_auto(gpu->conf) &&
 		glk_seats_peak(gpu) <= most_of(gpu) / part &&
@@ -91,13 +92,14 @@ void glk_fill_settle(struct glk_cache *gpu)
 static uint64_t loose(struct glk_cache *gpu, uint64_t peak)
 {
 	uint64_t room = half(gpu), most = most_of(gpu) / LOOSE_PART;
-	uint64_t some = 2 * peak;
+	uint64_t some = gpu->loose || gpu->waited ? 2 * peak : 0, met;
 
 	if (!glk_conf_target_is_auto(gpu->conf) || (!gpu->loose && !glk_own_any(gpu)))
 		return 0;
 	room = room > peak ? room - peak : 0;
-	if (gpu->crowded)
-		some = 4 * peak + glk_own_count(gpu) * GLK_TARGET_LEAST;
+	met = 4 * glk_own_live(gpu) + glk_own_count(gpu) * GLK_TARGET_LEAST;
+	if (gpu->crowded && some < met)
+		some = met;
 	most = most < some ? most : some;
 	return room < most ? room : most;
 }

@@ -25,9 +25,10 @@
 #define LASTS 16
 #define RESTS 15
 
-static bool may(struct glk_cache *cache)
+/* `met`: because threads meet. */
+static bool may(struct glk_cache *cache, bool met)
 {
-	return glk_fill_is_roomy(cache) && !cache->ahead && !glk_guard_ops(cache);
+	return glk_fill_is_roomy(cache, met) && !cache->ahead && !glk_guard_ops(cache);
 }
 
 /* What was done apart is booked. */
@@ -156,9 +157,9 @@ void glk_own_waited(struct glk_cache *cache)
 {
 	if (cache->waited || !glk_trouble_note(&cache->waits, cache->served))
 		return;
-	cache->waited = may(cache);
+	cache->waited = may(cache, false);
 	if (!cache->waited)
-		forget(cache);
+		cache->waits.sum = 0;
 }
 
 bool glk_own_met(struct glk_cache *cache, const struct glk_row *row)
@@ -167,8 +168,7 @@ bool glk_own_met(struct glk_cache *cache, const struct glk_row *row)
 		glk_trouble_note(&cache->meets, cache->sum.allocs);
 		if (cache->meets.sum < MEETS * GLK_TROUBLE)
 			return false;
-		cache->crowded = true;
-		cache->crowded = may(cache);
+		cache->crowded = may(cache, true);
 		cache->meets.sum = 0;
 	}
 	return glk_own_is_due(cache, row);
@@ -186,13 +186,30 @@ static bool has_place(struct glk_arena *arena, uint64_t size)
 	return has;
 }
 
+/* Whether one that has an arena, or is due one, has met others of late. */
+static bool meets(const struct glk_cache *cache, const struct glk_row *row)
+{
+	return cache->crowded && row->met >= (glk_load_relaxed(&row->own) ? 1 : GLK_MET);
+}
+
+/* Waits alone are no reason any more: what threads that meet may hold is not for them. */
+static void stay(struct glk_cache *cache, struct glk_row *row)
+{
+	cache->waits.sum = 0;
+	cache->waited = false;
+	if (glk_load_relaxed(&row->own))
+		leave(cache, row);
+}
+
 struct glk_arena *glk_own_arena(
 	struct glk_cache *cache, struct glk_row *row, uint64_t size)
 {
-	bool due = glk_own_is_due(cache, row);
+	bool own = glk_load_relaxed(&row->own), due = glk_own_is_due(cache, row);
 
-	if ((due || glk_load_relaxed(&row->own)) && !may(cache))
+	if ((own || due) && !may(cache, cache->crowded))
 		glk_own_leave(cache);
+	else if ((own || due) && !meets(cache, row) && !may(cache, false))
+		stay(cache, row);
 	else if (due)
 		enter(cache, row);
 	if (glk_load_relaxed(&row->own) &&

@@ -64,6 +64,16 @@ static inline uint64_t glk_own_taken(struct glk_cache *cache)
 	return taken;
 }
 
+/* Those that lie in one of a stream. */
+static inline uint64_t glk_own_live(struct glk_cache *cache)
+{
+	uint64_t taken = 0;
+
+	for (uint32_t n = 1; n <= glk_own_made(cache); n++)
+		taken += glk_own_numbered(cache, n)->map.taken;
+	return taken;
+}
+
 /* How many streams have one, and whether any has. */
 static inline uint32_t glk_own_count(const struct glk_cache *cache)
 {

@@ -318,9 +318,40 @@ static void crowds(void)
 	rig_close(&rig, 1);
 }
 
+/* What may be held where threads meet is for those that do. */
+static void keeps(void)
+{
+	struct glk_cache *cache = &rig.cache;
+	uint64_t large, addr;
+
+	begin(NULL);
+	large = rig_alloc(&rig, 600 * MIB, b);
+	glk_lock(&cache->lock);
+	glk_supply_sum(cache);
+	ok(glk_supply_target(cache, 0) < 700 * MIB,
+		"what others have is no reason to hold more");
+	for (unsigned i = 0; i < GLK_TROUBLE_MUCH; i++)
+		glk_own_waited(cache);
+	ok(!cache->waited && cache->crowded,
+		"a stream that waits has an arena in small jobs alone");
+	glk_unlock(&cache->lock);
+	addr = rig_alloc(&rig, 100 * MIB, a);
+	ok(number_of(addr), "one that met others keeps its own");
+	rig_free(&rig, addr, a);
+	glk_lock(&cache->lock);
+	glk_poke_relaxed(&row_of(a)->met, 0);
+	glk_unlock(&cache->lock);
+	addr = rig_alloc(&rig, 200 * MIB, a);
+	ok(!number_of(addr) && cache->crowded, "until it has met nobody of late");
+	rig_free(&rig, addr, a);
+	rig_free(&rig, large, b);
+	end(1);
+}
+
 int main(void)
 {
 	tap_plan_later();
+	keeps();
 	served();
 	merges();
 	lasts();
