@@ -45,13 +45,12 @@ bool glk_miss_popped(struct glk_cache *cache, struct glk_seat *seat, struct glk_
 static bool sit(
 	struct glk_seat *seat, struct glk_row *row, const struct CUstream_st *stream)
 {
-	struct glk_row **place = &seat->rows[glk_seat_hash(stream)];
-
 	/* pairs with: the release in glk_quick_row */
-	if (*place == row || !glk_load_acquire(&row->entered) ||
+	if (seat->rows[glk_seat_hash(stream)] == row ||
+		!glk_load_acquire(&row->entered) ||
 		glk_load_relaxed(&row->handle) != stream)
 		return false;
-	*place = row;
+	glk_seat_sit(seat, stream, row);
 	return true;
 }
 
@@ -263,7 +262,7 @@ static GLK_COLD int serve_long(struct glk_cache *cache, const struct glk_asked *
 	glk_stream_own(&cache->streams, request.stream, 0);
 	row = row_of(cache, asked);
 	if (seat)
-		seat->rows[glk_seat_hash(asked->stream)] = row;
+		glk_seat_sit(seat, asked->stream, row);
 	else
 		seat = glk_slab_at(&cache->seats, 0);
 	request.stream->mute = request.capture != 0;

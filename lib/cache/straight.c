@@ -400,8 +400,11 @@ int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stre
 	if (!size || !glk_hit_seated(cache, place) || glk_thread_current->told)
 		return glk_miss_plain(cache, size, stream, ret_ptr);
 	row = seat->rows[glk_seat_hash(name)];
-	if (glk_load_relaxed(&row->handle) != name)
-		return glk_miss_plain(cache, size, stream, ret_ptr);
+	if (glk_load_relaxed(&row->handle) != name) {
+		row = seat->rows[glk_seat_other(name)];
+		if (glk_load_relaxed(&row->handle) != name)
+			return glk_miss_plain(cache, size, stream, ret_ptr);
+	}
 	if ((glk_request_binned(cache, size) || glk_peek_relaxed(&row->met)) &&
 		glk_miss_popped(cache, seat, row, size, &addr)) {
 		*ret_ptr = (void *)(uintptr_t)addr;

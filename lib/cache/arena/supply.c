@@ -171,20 +171,23 @@ static void take_all_free(struct order *o)
 		take_class(o, (enum glk_class)c);
 }
 
-/* Mappings that a page may have with another one: in an arena of a stream none, so that what becomes of it there is nothing
- * to others, see apart.h. */
-static long most_aliases(const struct glk_arena *arena)
+/* Mappings that a page may have with another one: for a request in the arena of a stream none, so that what becomes of
+ * it there is nothing to others, see apart.h; contents that come back are no reason to unmap anything. */
+static long most_aliases(const struct glk_arena *arena, const struct glk_request *request)
 {
-	return arena->number ? 1 : glk_peek_relaxed(&arena->gpu->conf->map_aliases);
+	return arena->number && !request->node
+		? 1
+		: glk_peek_relaxed(&arena->gpu->conf->map_aliases);
 }
 
 /* The oldest mappings go when a page would have more than that. */
-static void drop_oldest_aliases(struct glk_arena *arena, uint32_t id)
+static void drop_oldest_aliases(
+	struct glk_arena *arena, const struct glk_request *request, uint32_t id)
 {
 	struct glk_limbo limbo = glk_request_limbo(arena);
 	struct glk_map *map = &arena->map;
 	const struct glk_page *page = glk_map_page(map, id);
-	long most = most_aliases(arena);
+	long most = most_aliases(arena, request);
 
 	while (page->aliases >= most) {
 		uint32_t oldest = page->first_alias, last;
@@ -219,7 +222,7 @@ static enum glk_idle_answer take_one(struct glk_map *map, uint32_t id, void *arg
 		return GLK_IDLE_NEXT;
 	}
 	glk_page_take(map, id);
-	drop_oldest_aliases(o->arena, id);
+	drop_oldest_aliases(o->arena, o->request, id);
 	/* the driver kept that mapping: the page is lost, and not the last one */
 	if (glk_page_state(glk_map_page(map, id)) != GLK_PAGE_OWNED)
 		return GLK_IDLE_NEXT;

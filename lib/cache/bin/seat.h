@@ -31,7 +31,8 @@ struct glk_cache;
 #define GLK_SEAT_BITS 17
 
 struct glk_seat {
-	/* By the hash of the stream's handle; row 0, which is nobody's, where none is known. */
+	/* By the hash of the stream's handle, or by another one where two have the same; row 0, which is nobody's, where
+	 * none is known. */
 	struct glk_row *rows[GLK_SEAT_ROWS];
 	glk_atomic(uint64_t) allocs, frees;
 	glk_atomic(uint64_t) live,
@@ -74,6 +75,23 @@ static inline unsigned glk_seat_hash(const void *handle)
 	/* small numbers and addresses of objects alike: the highest bits of the product */
 	return (unsigned)((uintptr_t)handle * UINT64_C(0x9e3779b97f4a7c15) >> 58) %
 		GLK_SEAT_ROWS;
+}
+
+static inline unsigned glk_seat_other(const void *handle)
+{
+	return (unsigned)((uintptr_t)handle * UINT64_C(0x9e3779b97f4a7c15) >> 46) %
+		GLK_SEAT_ROWS;
+}
+
+/* The row of a stream is known from now on. That of the stream that was there is known by its other hash. */
+static inline void glk_seat_sit(
+	struct glk_seat *seat, const void *handle, struct glk_row *row)
+{
+	struct glk_row **place = &seat->rows[glk_seat_hash(handle)], *was = *place;
+
+	*place = row;
+	if (was != row)
+		seat->rows[glk_seat_other(glk_load_relaxed(&was->handle))] = was;
 }
 
 /* seat.c: takes the turn, unless it was so short of late that others are at work too. */
