@@ -142,6 +142,18 @@ struct glk_seat *glk_seat_take(struct glk_cache *cache)
 	return seat;
 }
 
+void glk_seat_sit(struct glk_seat *seat, const void *handle, struct glk_row *row)
+{
+	struct glk_row **place = &seat->rows[glk_seat_hash(handle)], *was = *place;
+	const void *had = glk_load_relaxed(&was->handle);
+
+	*place = row;
+	/* nobody, or of a stream that has ended */
+	if (was == row || was == &seat->cache->rows[0] || had == GLK_ROW_ENDED)
+		return;
+	seat->rows[glk_seat_other(had)] = was;
+}
+
 uint32_t glk_seat_tag(const struct glk_cache *cache)
 {
 	const struct glk_thread *thread = glk_thread_current;

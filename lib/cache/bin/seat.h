@@ -83,16 +83,8 @@ static inline unsigned glk_seat_other(const void *handle)
 		GLK_SEAT_ROWS;
 }
 
-/* The row of a stream is known from now on. That of the stream that was there is known by its other hash. */
-static inline void glk_seat_sit(
-	struct glk_seat *seat, const void *handle, struct glk_row *row)
-{
-	struct glk_row **place = &seat->rows[glk_seat_hash(handle)], *was = *place;
-
-	*place = row;
-	if (was != row)
-		seat->rows[glk_seat_other(glk_load_relaxed(&was->handle))] = was;
-}
+/* seat.c: the row of a stream is known from now on; that of the stream that was there is known by its other hash. */
+void glk_seat_sit(struct glk_seat *seat, const void *handle, struct glk_row *row);
 
 /* seat.c: takes the turn, unless it was so short of late that others are at work too. */
 void glk_seat_turn(struct glk_seat *seat) __attribute__((noinline));

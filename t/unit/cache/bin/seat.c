@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Seats of threads that come and go, at GPUs that open and close: the figures stay exact. */
+#include "cache/bin/hit.h"
 #include "unit/cache/rig.h"
 
 #include <pthread.h>
@@ -523,9 +524,49 @@ static void peaks(void)
 	rig_close(&rig, 3);
 }
 
+static struct glk_row *row_of(struct CUstream_st *stream)
+{
+	return &rig.cache.rows[glk_stream_find(&rig.cache.streams, stream)];
+}
+
+/* Two streams with one hash: both are known to the thread that uses them by turns. */
+static void one_hash(void)
+{
+	struct CUstream_st *one = NULL, *two = NULL, *all[60];
+	const struct glk_seat *seat;
+
+	rig_open(&rig, NULL);
+	for (int i = 0; i < 60; i++) {
+		all[i] = rig_stream(&rig);
+		for (int k = 0; k < i && !two; k++) {
+			if (glk_seat_hash(all[k]) != glk_seat_hash(all[i]) ||
+				glk_seat_other(all[k]) == glk_seat_hash(all[i]))
+				continue;
+			one = all[k];
+			two = all[i];
+		}
+	}
+	if (!two)
+		tap_bail("no two streams of one hash");
+	rig_free(&rig, rig_alloc(&rig, 2 * MIB, NULL), NULL);
+	rig_free(&rig, rig_alloc(&rig, 2 * MIB, one), one);
+	rig_free(&rig, rig_alloc(&rig, 2 * MIB, two), two);
+	seat = glk_hit_place(&rig.cache)->seat;
+	ok(seat->rows[glk_seat_hash(two)] == row_of(two), "the last is in its place");
+	ok(seat->rows[glk_seat_other(one)] == row_of(one), "the one before in another");
+	is_int(glk_hit_stream(&rig.cache, seat, one), row_of(one) - rig.cache.rows,
+		"where a free finds it");
+	rig_free(&rig, rig_alloc(&rig, 2 * MIB, one), one);
+	ok(seat->rows[glk_seat_hash(two)] == row_of(two), "and a request");
+	is_int(glk_hit_stream(&rig.cache, seat, NULL),
+		glk_load_relaxed(&rig.cache.legacy), "the legacy stream is known too");
+	rig_close(&rig, 0);
+}
+
 int main(void)
 {
 	tap_plan_later();
+	one_hash();
 	two_at_once();
 	frees_first();
 	closes_under_threads();
