@@ -322,12 +322,11 @@ static GLK_COLD int64_t came(struct glk_cache *cache)
 	return at;
 }
 
-/* With the lock: a request from the arena of a number, which is compiled in for that of the GPU: else opt13b_LR takes
- * 1 % more and misses its bound. */
+/* With the lock: a request from an arena, which is compiled in where it is that of all, as is `own`: else opt13b_LR takes
+ * 1 % more. */
 static inline __attribute__((always_inline)) int serve_held(struct glk_cache *cache,
-	struct glk_arena *arena, uint32_t number, struct glk_seat *seat,
-	struct glk_row *row, struct CUstream_st *stream, uint64_t size, int64_t since,
-	void **ret_ptr)
+	struct glk_arena *arena, bool own, struct glk_seat *seat, struct glk_row *row,
+	struct CUstream_st *stream, uint64_t size, int64_t since, void **ret_ptr)
 {
 	struct glk_straight tries GLK_UNFILLED;
 	uint64_t addr GLK_UNFILLED;
@@ -339,7 +338,7 @@ static inline __attribute__((always_inline)) int serve_held(struct glk_cache *ca
 	if (err)
 		return miss_late(
 			cache, seat, row, stream, size, since, err, &tries, ret_ptr);
-	if (number && glk_load_relaxed(&cache->lock.waiters))
+	if (own && glk_load_relaxed(&cache->lock.waiters))
 		glk_own_divide(cache);
 	glk_unlock_short(&cache->lock, since, &cache->times[GLK_TIMED_REQUEST]);
 	GLK_PROBE3(miss, cache->device, size, addr);
@@ -360,7 +359,7 @@ static inline __attribute__((always_inline)) int serve_all(struct glk_cache *cac
 	}
 	since = glk_lock_short(&cache->lock, since);
 	return serve_held(
-		cache, &cache->arena, 0, seat, row, stream, size, since, ret_ptr);
+		cache, &cache->arena, false, seat, row, stream, size, since, ret_ptr);
 }
 
 /* From that of its stream, with no more than a part of the lock if that will do. */
@@ -379,7 +378,7 @@ static __attribute__((noinline)) int serve_own(struct glk_arena *arena,
 	}
 	if (!served)
 		return serve_held(
-			cache, arena, number, seat, row, stream, size, since, ret_ptr);
+			cache, arena, true, seat, row, stream, size, since, ret_ptr);
 	*ret_ptr = (void *)(uintptr_t)addr;
 	return 0;
 }
@@ -495,8 +494,8 @@ static inline __attribute__((always_inline)) int give_back(struct glk_arena *are
 	struct glk_seat *seat = glk_hit_seat(cache);
 	struct glk_stream *on;
 	uint64_t size = e->size;
-	uint32_t id;
-	int64_t since;
+	uint32_t id GLK_UNFILLED;
+	int64_t since GLK_UNFILLED;
 	int err;
 
 	/* a default stream has more names than one, and the row of its blocks has another */
@@ -522,8 +521,6 @@ static inline __attribute__((always_inline)) int give_back(struct glk_arena *are
 	if (!give(cache, arena, seat, e, on))
 		return glk_block_give_late(arena, seat, e, id, stream, since);
 	glk_stream_own(&cache->streams, on, size);
-	if (own && glk_load_relaxed(&cache->lock.waiters))
-		glk_own_divide(cache);
 	glk_unlock_short(&cache->lock, since, times);
 	return 0;
 }
