@@ -395,8 +395,10 @@ GLK_LIVE_KEY(policy, target, RATIO, policy_target, "auto", 1000, 100000, "auto",
 	"between; the driver is asked for that when the GPU is first used and when more memory was "
 	"made. Where more than about one in 16 of the requests that were no hits had memory mapped that lay elsewhere, an "
 	"eighth of the GPU or the budget may be held above the peak; where as many waited for other streams, streams of a job whose peak is at most a 64th "
-	"have memory to themselves, up to three times the peak. Neither passes half of the GPU or three times the peak, and "
-	"both end when the program rests (pool.rest) or has memory trimmed. A number holds at all times: 1.005 where memory is what there is too little of, 1 for "
+	"have memory to themselves, up to three times the peak. Where threads keep meeting at the library with requests that were no "
+	"hits, more than one in 16 of all, streams that one thread uses each have so too, in a job whose peak is at most an eighth, and four "
+	"times what is live in such memory and 16 MiB a stream may be held above the peak. None of these passes half of the GPU, and "
+	"all end when the program rests (pool.rest) or has memory trimmed. A number holds at all times: 1.005 where memory is what there is too little of, 1 for "
 	"the least.")
 /* These defaults are what measurement chose (t/bench/frontier.md); other values are there so that it can be
  * repeated. */

@@ -170,10 +170,15 @@ static inline uint32_t bin_of(struct glk_arena *arena, const struct glk_stream *
 }
 
 /* For a request of one of several threads that was served: see bin/seat.h. -EALREADY: its stream is due an arena. */
-static GLK_COLD int note_peak(struct glk_cache *cache, const struct glk_row *row,
-	struct glk_straight *tries, uint64_t addr)
+static GLK_COLD int note_peak(struct glk_cache *cache, const struct glk_seat *seat,
+	struct glk_row *row, struct glk_straight *tries, uint64_t addr)
 {
 	tries->addr = addr;
+	if (row->seat != (uint16_t)seat->id)
+		row->same = 0;
+	else if (row->same < GLK_OWN_SAME)
+		row->same++;
+	row->seat = (uint16_t)seat->id;
 	glk_supply_sum(cache);
 	glk_seats_note_peak(cache, cache->sum.live);
 	return row->met >= GLK_MET && glk_own_met(cache, row) ? -EALREADY : 0;
@@ -242,7 +247,7 @@ static inline __attribute__((always_inline)) int take(struct glk_cache *cache,
 	*ret_addr = glk_load_relaxed(&e->addr);
 	/* of a thread that is alone its turn tells */
 	return glk_load_relaxed(&cache->seats.used) > 1
-		? note_peak(cache, row, tries, *ret_addr)
+		? note_peak(cache, seat, row, tries, *ret_addr)
 		: 0;
 }
 

@@ -114,8 +114,10 @@ static void meet(void)
 {
 	glk_lock(&cache()->lock);
 	cache()->crowded = true;
-	for (uint32_t i = 1; i <= cache()->last_row; i++)
+	for (uint32_t i = 1; i <= cache()->last_row; i++) {
 		glk_poke_relaxed(&cache()->rows[i].met, GLK_MET_MOST);
+		cache()->rows[i].same = GLK_OWN_SAME;
+	}
 	glk_unlock(&cache()->lock);
 }
 

@@ -119,8 +119,10 @@ static void meet(void)
 	glk_lock(&rig.cache.lock);
 	glk_plan_close(&rig.cache);
 	rig.cache.crowded = true;
-	for (uint32_t i = 1; i <= rig.cache.last_row; i++)
+	for (uint32_t i = 1; i <= rig.cache.last_row; i++) {
 		glk_poke_relaxed(&rig.cache.rows[i].met, GLK_MET_MOST);
+		rig.cache.rows[i].same = GLK_OWN_SAME;
+	}
 	if (map_verify(&rig.cache.arena.map))
 		note("the books");
 	glk_plan_open(&rig.cache);

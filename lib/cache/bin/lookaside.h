@@ -15,7 +15,7 @@
  *		there. So who finds a word there again has found the same block
  * Ticks	of the free that put it there: nobody used it since, and what others know of that free holds still
  * Kinds	a byte a place, of the size that lies there, as a rule: one look tells who finds none of his size
- * Writers	under the lock, but for who takes a block for a request: by a compare-and-swap, from any thread
+ * Writers	under the lock, or the part of it that is the arena's, but for who takes a block for a request: by a compare-and-swap, from any thread
  * Ordering	what was written before a block was put here is seen by who takes it
  * Progress	lock-free, without a second try: a place that another thread was faster at is passed
  */

@@ -5,6 +5,9 @@
  * it freed is there for it. The arenas share their pages: when more would be held than the target, idle pages of one
  * back blocks of another. The target is higher as long as any stream has an arena, see fill.c.
  *
+ * Where threads meet at the lock again and again a stream that one of them uses gets one too, and then requests and frees in
+ * it need but a part of the lock: see cache/apart.h.
+ *
  * When memory is not plentiful any more the streams go back to the arena of all; what they leave lies idle. An arena
  * whose stream has left it, or has ended, is for the next stream that needs one.
  */

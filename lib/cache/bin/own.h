@@ -93,6 +93,9 @@ static inline bool glk_own_any(const struct glk_cache *cache)
 /* And one such part where threads meet at the lock. */
 #define GLK_OWN_PART_MET 64
 
+/* Misses of one thread on a stream before it may get one because of that: where threads share a stream they meet there. */
+#define GLK_OWN_SAME 16
+
 /* Whether a stream that would have to wait, or whose thread has met others, gets one. */
 static inline bool glk_own_is_due(
 	const struct glk_cache *cache, const struct glk_row *row)
@@ -101,7 +104,7 @@ static inline bool glk_own_is_due(
 
 	if (glk_load_relaxed(&row->own))
 		return false;
-	if (cache->crowded && row->met >= GLK_MET)
+	if (cache->crowded && row->met >= GLK_MET && row->same >= GLK_OWN_SAME)
 		part = cache->sum.given / GLK_OWN_PART_MET;
 	else if (!cache->waited)
 		return false;

@@ -124,7 +124,7 @@ static inline bool glk_quick_keeps(const struct glk_cache *cache,
 	else
 		met = met + GLK_MET_STEP < GLK_MET_MOST ? met + GLK_MET_STEP
 							: GLK_MET_MOST;
-	glk_poke_relaxed(&row->met, met);
+	glk_poke_relaxed(&row->met, (uint16_t)met);
 	return binned || met >= GLK_MET;
 }
 

@@ -63,7 +63,8 @@ struct glk_row {
 	glk_atomic(uint32_t) touched; /* its bins may hold blocks, or its list */
 	glk_atomic(bool) entered;     /* it has bins */
 	glk_atomic(uint8_t) own;      /* the number of its stream's arena; 0: none */
-	struct glk_bin *bin;	      /* GLK_BINS of them */
+	uint16_t seat;	     /* of who missed last, as far as it fits; under the lock */
+	struct glk_bin *bin; /* GLK_BINS of them */
 	struct glk_lookaside aside;
 	uint64_t keyed[(GLK_BINS + 63) /
 		64];  /* a bit a bin that has a key; under the lock */
@@ -71,7 +72,9 @@ struct glk_row {
 	/* Born on the stream and not merged yet: live blocks, and those in its bins. Written under the
 	 * lock, read without it too. */
 	uint64_t blocks, bytes;
-	uint32_t met;  /* others at the lock, of late: see quick.h; likewise */
+	uint16_t met; /* others at the lock, of late: see quick.h; likewise */
+	uint16_t
+		same; /* misses since another thread had one, while there are several: see own.h; under the lock */
 	uint32_t turn; /* of the places of its list; likewise */
 	uint64_t pad[24 - (GLK_BINS + 63) / 64 - 2 * GLK_LOOKASIDE];
 };

@@ -36,6 +36,7 @@ static void begin(const char *setting)
 	glk_supply_sum(&rig.cache);
 	rig.cache.crowded = true;
 	glk_poke_relaxed(&row_of(a)->met, GLK_MET_MOST);
+	row_of(a)->same = GLK_OWN_SAME;
 	glk_unlock(&rig.cache.lock);
 	rig_free(&rig, rig_alloc(&rig, 40 * MIB, a), a);
 	if (!glk_load_relaxed(&row_of(a)->own))
@@ -241,6 +242,7 @@ static void succeeds(void)
 	glk_supply_sum(&rig.cache);
 	rig.cache.crowded = true;
 	glk_poke_relaxed(&row_of(b)->met, GLK_MET_MOST);
+	row_of(b)->same = GLK_OWN_SAME;
 	glk_unlock(&rig.cache.lock);
 	rig_free(&rig, rig_alloc(&rig, 80 * MIB, b), b);
 	divide();
@@ -299,6 +301,7 @@ static void crowds(void)
 	glk_lock(&cache->lock);
 	glk_supply_sum(cache);
 	glk_poke_relaxed(&row->met, GLK_MET_MOST);
+	row->same = GLK_OWN_SAME;
 	for (unsigned i = 0; i < 10000; i++) {
 		cache->sum.allocs += GLK_TROUBLE + 1;
 		due |= glk_own_met(cache, row);
@@ -312,6 +315,9 @@ static void crowds(void)
 	tap_note("%u in a row", met);
 	ok(due && met > 1000 && met < 1200, "a thousand of them in a row are many");
 	ok(cache->crowded, "so streams get arenas");
+	row->same = GLK_OWN_SAME - 1;
+	ok(!glk_own_met(cache, row), "but none that several threads use by turns");
+	row->same = GLK_OWN_SAME;
 	glk_own_leave(cache);
 	ok(!cache->crowded && !glk_own_met(cache, row), "until they all lose them");
 	glk_unlock(&cache->lock);
