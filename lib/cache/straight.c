@@ -175,7 +175,7 @@ static GLK_COLD int note_peak(struct glk_cache *cache, const struct glk_seat *se
 {
 	tries->addr = addr;
 	if (row->seat != (uint16_t)seat->id)
-		row->same = 0;
+		row->same /= 2;
 	else if (row->same < GLK_OWN_SAME)
 		row->same++;
 	row->seat = (uint16_t)seat->id;

@@ -93,8 +93,9 @@ static inline bool glk_own_any(const struct glk_cache *cache)
 /* And one such part where threads meet at the lock. */
 #define GLK_OWN_PART_MET 64
 
-/* Misses of one thread on a stream before it may get one because of that: where threads share a stream they meet there. */
-#define GLK_OWN_SAME 16
+/* Misses of one thread on a stream before it may get one because of that, less half of them with each of another thread:
+ * where threads share a stream they meet there, and one may have the lock many times before the next has it. */
+#define GLK_OWN_SAME 256
 
 /* Whether a stream that would have to wait, or whose thread has met others, gets one. */
 static inline bool glk_own_is_due(
