@@ -405,8 +405,8 @@ int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stre
 		return glk_miss_plain(cache, size, stream, ret_ptr);
 	row = seat->rows[glk_seat_hash(name)];
 	if (glk_load_relaxed(&row->handle) != name) {
-		row = seat->rows[glk_seat_other(name)];
-		if (glk_load_relaxed(&row->handle) != name)
+		row = glk_seat_elsewhere(seat, name);
+		if (row == cache->rows)
 			return glk_miss_plain(cache, size, stream, ret_ptr);
 	}
 	if ((glk_request_binned(cache, size) || glk_peek_relaxed(&row->met)) &&

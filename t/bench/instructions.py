@@ -41,8 +41,8 @@ MISSED = {"3 MiB": (3 << 20, 1724), "16 MiB": (16 << 20, 1724),
           "3 and 5 MiB by turns": (f"{3 << 20},{5 << 20}", 1858),
           "16 and 24 MiB by turns": (f"{16 << 20},{24 << 20}", 1858)}
 # Lines of data, 21 of the stack among them, and of code of a pair of 3 and one of 5 MiB, of all libraries. The
-# goals are 50 and 140. They are 104 to 109 and 187 to 193 as memory and functions happen to lie.
-TOUCHED = (114, 205)
+# goals are 50 and 140. They are 104 to 110 and 199 to 208 as memory and functions happen to lie.
+TOUCHED = (114, 210)
 
 
 def pairs_of(pairs, size, settings=()):

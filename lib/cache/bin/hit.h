@@ -47,8 +47,7 @@ static inline uint32_t glk_hit_stream(const struct glk_cache *cache,
 		return id;
 	if (!name || !seat)
 		return name ? 0 : glk_load_relaxed(&cache->legacy);
-	row = seat->rows[glk_seat_other(name)];
-	return glk_load_relaxed(&row->handle) == name ? (uint32_t)(row - cache->rows) : 0;
+	return (uint32_t)(glk_seat_elsewhere(seat, name) - cache->rows);
 }
 
 /* Gives a block out that was taken from the bin of its size, or from aside; its address. */

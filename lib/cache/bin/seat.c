@@ -142,6 +142,13 @@ struct glk_seat *glk_seat_take(struct glk_cache *cache)
 	return seat;
 }
 
+struct glk_row *glk_seat_elsewhere(const struct glk_seat *seat, const void *handle)
+{
+	struct glk_row *row = seat->rows[glk_seat_other(handle)];
+
+	return glk_load_relaxed(&row->handle) == handle ? row : &seat->cache->rows[0];
+}
+
 void glk_seat_sit(struct glk_seat *seat, const void *handle, struct glk_row *row)
 {
 	struct glk_row **place = &seat->rows[glk_seat_hash(handle)], *was = *place;

@@ -83,6 +83,10 @@ static inline unsigned glk_seat_other(const void *handle)
 		GLK_SEAT_ROWS;
 }
 
+/* seat.c: the row of a stream that is not at its hash; row 0: it is not known. */
+struct glk_row *glk_seat_elsewhere(const struct glk_seat *seat, const void *handle)
+	__attribute__((noinline));
+
 /* seat.c: the row of a stream is known from now on; that of the stream that was there is known by its other hash. */
 void glk_seat_sit(struct glk_seat *seat, const void *handle, struct glk_row *row);
 
