@@ -29,9 +29,8 @@ struct thread {
 	uint64_t own[OWN];
 };
 
-/* One that goes from hand to hand, with the size of it. */
+/* What goes with a place of the shelf: the event behind which its block may be used. */
 struct handed {
-	uint64_t addr;
 	struct CUevent_st *event;
 };
 

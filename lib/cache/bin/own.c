@@ -147,11 +147,11 @@ static void enter(struct glk_cache *cache, struct glk_row *row)
 
 	/* pairs with: arena_of */
 	glk_store_release(&row->own, own);
-	/* so that its list has room */
-	if (own)
+	if (own) {
+		/* so that its list has room */
 		glk_quick_merge(cache, row);
-	if (own)
 		return;
+	}
 	forget(cache);
 	glk_error_back(&why);
 }

@@ -22,6 +22,15 @@ static uint32_t number_of(uint64_t addr)
 	return glk_arena_of(glk_cache_range(&rig.cache, addr))->number;
 }
 
+/* As if its thread had met others all the time; under the lock. */
+static void meet(const struct CUstream_st *stream)
+{
+	glk_supply_sum(&rig.cache);
+	rig.cache.crowded = true;
+	glk_poke_relaxed(&row_of(stream)->met, GLK_MET_MOST);
+	row_of(stream)->same = GLK_OWN_SAME;
+}
+
 /* Two streams, of which a has an arena, as it has where threads meet. */
 static void begin(const char *setting)
 {
@@ -33,10 +42,7 @@ static void begin(const char *setting)
 	rig_free(&rig, rig_alloc(&rig, BLOCK, b), b);
 	kept = rig_alloc(&rig, BLOCK, a);
 	glk_lock(&rig.cache.lock);
-	glk_supply_sum(&rig.cache);
-	rig.cache.crowded = true;
-	glk_poke_relaxed(&row_of(a)->met, GLK_MET_MOST);
-	row_of(a)->same = GLK_OWN_SAME;
+	meet(a);
 	glk_unlock(&rig.cache.lock);
 	rig_free(&rig, rig_alloc(&rig, 40 * MIB, a), a);
 	if (!glk_load_relaxed(&row_of(a)->own))
@@ -239,10 +245,7 @@ static void succeeds(void)
 	glk_cache_trim(&rig.cache, 0, false, &unused);
 	glk_lock(&rig.cache.lock);
 	glk_own_leave(&rig.cache);
-	glk_supply_sum(&rig.cache);
-	rig.cache.crowded = true;
-	glk_poke_relaxed(&row_of(b)->met, GLK_MET_MOST);
-	row_of(b)->same = GLK_OWN_SAME;
+	meet(b);
 	glk_unlock(&rig.cache.lock);
 	rig_free(&rig, rig_alloc(&rig, 80 * MIB, b), b);
 	divide();
