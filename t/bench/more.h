@@ -52,6 +52,8 @@ struct bench_worst {
 		const char *skipped; /* why, or NULL */
 		bool has[WORST_FIGURES];
 		struct bench_range figure[WORST_FIGURES];
+		/* the longest of the calls, each in its quickest round */
+		double calm[WORST_FIGURES];
 		uint64_t calls;
 	} row[BENCH_WORST_ROWS];
 };

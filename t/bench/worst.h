@@ -27,6 +27,12 @@ enum worst_figure {
 	WORST_FIGURES,
 };
 
+/* How long each call took in its quickest round: all rounds of a pattern make the same ones. */
+struct worst_quickest {
+	double *ns;
+	size_t used, room;
+};
+
 struct worst_scene {
 	unsigned count; /* of what the pattern varies */
 	struct glake *ctx[WORST_CONTEXTS];
@@ -36,7 +42,9 @@ struct worst_scene {
 	struct CUstream_st **stream; /* as many */
 	bool watched;
 	int64_t clock_cost;
-	double figure[WORST_FIGURES]; /* ns; below 0: there was none */
+	double figure[WORST_FIGURES];	 /* ns; below 0: there was none */
+	struct worst_quickest *quickest; /* of each figure; this round's follow */
+	size_t noted[WORST_FIGURES];
 	uint64_t
 		calls; /* of the driver, most for a request for which nothing was mapped */
 };

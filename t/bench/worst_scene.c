@@ -47,23 +47,61 @@ int worst_begin(struct worst_scene *scene)
 	return glake_stats_reset(scene->last, scene->device);
 }
 
-int worst_end(struct worst_scene *scene)
+static int note_hold(struct worst_scene *scene)
 {
 	struct glake_stats stats = {.sz = sizeof(stats)};
 	int err = glake_stats_get(scene->last, scene->device, &stats);
 
 	if (!err)
 		worst_note(scene, WORST_HOLD, stats.hold_max);
+	return err;
+}
+
+/* After each call, so that it is that call's. */
+static int end_call(struct worst_scene *scene)
+{
+	int err = scene->watched ? note_hold(scene) : 0;
+
+	return err || !scene->watched ? err
+				      : glake_stats_reset(scene->last, scene->device);
+}
+
+int worst_end(struct worst_scene *scene)
+{
+	int err = note_hold(scene);
+
 	scene->watched = false;
 	return err;
+}
+
+static void note_quickest(struct worst_quickest *quickest, size_t nth, double ns)
+{
+	if (nth == quickest->room) {
+		size_t room = quickest->room ? 2 * quickest->room : 1024;
+		double *grown = realloc(quickest->ns, room * sizeof(*grown));
+
+		if (!grown)
+			abort();
+		quickest->ns = grown;
+		quickest->room = room;
+	}
+	if (nth == quickest->used) {
+		quickest->ns[nth] = ns;
+		quickest->used++;
+	} else if (quickest->ns[nth] > ns) {
+		quickest->ns[nth] = ns;
+	}
 }
 
 void worst_note(struct worst_scene *scene, enum worst_figure figure, int64_t ns)
 {
 	double value = ns > 0 ? (double)ns : 0;
 
-	if (scene->watched && scene->figure[figure] < value)
+	if (!scene->watched)
+		return;
+	if (scene->figure[figure] < value)
 		scene->figure[figure] = value;
+	note_quickest(&scene->quickest[figure], scene->noted[figure]++, value);
 }
 
 /* Calls that change what is mapped, and the others but for questions about a stream. */
@@ -103,7 +141,7 @@ int worst_take(struct worst_scene *scene, size_t size, struct CUstream_st *strea
 		scene, mapping[0] == mapping[1] ? WORST_REQUEST : WORST_MAPPING, start);
 	if (mapping[0] == mapping[1] && scene->calls < others[1] - others[0])
 		scene->calls = others[1] - others[0];
-	return 0;
+	return end_call(scene);
 }
 
 int worst_give(struct worst_scene *scene, void **ptr, struct CUstream_st *stream)
@@ -113,7 +151,7 @@ int worst_give(struct worst_scene *scene, void **ptr, struct CUstream_st *stream
 
 	worst_note(scene, WORST_FREE, worst_now() - start - scene->clock_cost);
 	*ptr = NULL;
-	return err;
+	return err ? err : end_call(scene);
 }
 
 int worst_take_all(struct worst_scene *scene, size_t size, struct CUstream_st *stream)
