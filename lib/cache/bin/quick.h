@@ -146,8 +146,8 @@ void glk_quick_stray(struct glk_cache *cache, uint32_t extent);
 uint32_t glk_quick_merge(struct glk_cache *cache, struct glk_row *row);
 /* Gives a bounded number of blocks back before pages are mapped for a request; whether any were. */
 bool glk_quick_yield(struct glk_cache *cache, const struct glk_request *request);
-/* The same for all streams by turns, before the node grows past the target. The lock is given up
- * now and then. */
+/* The same for all streams by turns, before the node grows past the target. The lock is given up now and then:
+ * whether it was, or any was given back. */
 bool glk_quick_drain(struct glk_cache *cache);
 /* Gives a few back, those of another stream and of other sizes each time. */
 void glk_quick_ebb(struct glk_cache *cache);

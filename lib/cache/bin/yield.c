@@ -18,10 +18,12 @@
 /* Blocks that are given back, or rows gone through, between two chances for others to have the lock. */
 #define TURN_BLOCKS 16
 #define TURN_ROWS   256
-/* Those of all streams that one gives back before more is held than the target, and the rows that
- * they are of. */
-#define DRAIN_BLOCKS 256
+/* Those of all streams that one gives back before more is held than the target, many where that is tight, as a miss
+ * is cheaper there than a page; the rows that they are of, and those that are looked at. */
+#define DRAIN_BLOCKS 24
+#define DRAIN_MANY   256
 #define DRAIN_ROWS   64
+#define DRAIN_LOOKS  1024
 /* Those that a request gives back while more is held than the target. */
 #define EBB_BLOCKS 4
 
@@ -183,29 +185,33 @@ bool glk_quick_yield(struct glk_cache *cache, const struct glk_request *request)
 
 bool glk_quick_drain(struct glk_cache *cache)
 {
-	uint32_t count = 0, rows = 0, turn = 0, got;
+	uint32_t count = 0, rows = 0, steps = 0, got;
+	uint32_t looks = cache->last_row < DRAIN_LOOKS ? cache->last_row : DRAIN_LOOKS;
+	uint32_t most = cache->keeps_aside ? DRAIN_BLOCKS : DRAIN_MANY;
+	bool yielded = false;
 
-	for (uint32_t i = 0;
-		i < cache->last_row && rows < DRAIN_ROWS && count < DRAIN_BLOCKS; i++) {
+	for (; looks && rows < DRAIN_ROWS && count < most; looks--) {
 		struct glk_row *row;
 
+		if (steps >= TURN_ROWS) {
+			glk_lock_yield(&cache->lock);
+			yielded = true;
+			steps = 0;
+		}
+		steps++;
 		cache->turn = cache->turn % cache->last_row + 1;
 		row = &cache->rows[cache->turn];
 		if (!glk_load_relaxed(&row->touched))
 			continue;
 		got = empty_large(cache, row, TURN_BLOCKS);
 		if (!got)
-			got = empty_row_slowly(cache, row, DRAIN_BLOCKS - count);
+			got = empty_row_slowly(cache, row, most - count);
 		count += got;
 		rows += got > 0;
-		turn += got;
-		if (turn < TURN_BLOCKS)
-			continue;
-		glk_lock_yield(&cache->lock);
-		turn = 0;
+		steps += got * (TURN_ROWS / TURN_BLOCKS);
 	}
 	cache->flushes += count > 0;
-	return count > 0;
+	return count > 0 || yielded;
 }
 
 void glk_quick_ebb(struct glk_cache *cache)
