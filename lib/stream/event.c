@@ -570,7 +570,22 @@ void glk_event_own(struct glk_streams *streams, struct glk_stream *s, uint64_t b
 
 bool glk_event_poll_crowd(struct glk_streams *streams)
 {
-	return streams->by_bit[GLK_STREAM_CROWD] && poll_crowd(streams, POLL);
+	bool learned = streams->by_bit[GLK_STREAM_CROWD] && poll_crowd(streams, POLL);
+	uint32_t asked = 0;
+
+	for (uint32_t id = 0; (id = glk_clock_next_working(streams, id));) {
+		struct glk_stream *s = glk_stream_at(streams, id);
+
+		if (glk_event_newest(s) >= glk_stream_freed(streams, s) ||
+			glk_event_mute(streams, s))
+			continue;
+		learned |= poll(streams, s, POLL);
+		if (++asked % CROWD_ASKED == 0) {
+			glk_lock_yield(streams->gpu);
+			learned = true;
+		}
+	}
+	return learned;
 }
 
 void glk_event_poll_whole(struct glk_streams *streams, bool living)

@@ -14,8 +14,9 @@ struct glk_use;
 /* Asks those in flight that were not asked before, and the others again where few streams have some. Whether
  * anything was learned. */
 bool glk_event_ask_few(struct glk_streams *streams);
-/* Asks a few of the crowd, by turns, and records events on them: a wait for the crowd is one for each
- * of its streams that is not known to have finished. */
+/* Asks a few of the crowd, by turns, and records events where none covers what was freed: a wait for the crowd is
+ * one for each of its streams that is not known to have finished, and would do so with the lock. Here that is given
+ * up now and then. Whether anything was learned, or others had the lock. */
 bool glk_event_poll_crowd(struct glk_streams *streams);
 /* Asks those in flight. */
 bool glk_event_ask(struct glk_streams *streams);

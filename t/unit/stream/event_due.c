@@ -107,9 +107,20 @@ static void is_far_ahead(void)
 	gpu_close(&gpu);
 }
 
-static struct glk_stream *stream[GLK_STREAM_CROWD + 20];
+static struct glk_stream *stream[GLK_STREAM_CROWD + 80];
 
 #define STREAMS (sizeof(stream) / sizeof(*stream))
+
+/* It gives the lock up. */
+static bool poll_crowd(struct gpu *gpu)
+{
+	bool learned;
+
+	glk_lock(gpu->streams.gpu);
+	learned = glk_event_poll_crowd(&gpu->streams);
+	glk_unlock(gpu->streams.gpu);
+	return learned;
+}
 
 /* Streams that share a bit have no event that is due, and waits for them are no better than others. */
 static void is_of_crowd(void)
@@ -133,7 +144,7 @@ static void is_of_crowd(void)
 	ok(!glk_event_record_due(&gpu.streams, 0), "none of it has an event that is due");
 	glk_event_due(&gpu.streams, UINT64_C(0x1ff), MUCH);
 	ok(!glk_event_record_due(&gpu.streams, 0), "nor have nine streams at once");
-	glk_event_poll_crowd(&gpu.streams);
+	poll_crowd(&gpu);
 	one = gpu_free(&gpu, stream[1]);
 	glk_event_due(&gpu.streams, one.streams, MUCH);
 	ok(glk_event_record_due(&gpu.streams, 0), "beside events of the crowd");
@@ -142,6 +153,30 @@ static void is_of_crowd(void)
 	glk_soft_run_all(gpu.drv);
 	ok(glk_event_ask_few(&gpu.streams) && stream[1]->done >= one.tick,
 		"it is asked again");
+	gpu_close(&gpu);
+}
+
+/* Events of a crowd whose work somebody is to wait for: one each, and none that is there already. */
+static void is_covered(void)
+{
+	size_t bare = 0;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	for (size_t i = 0; i < STREAMS; i++)
+		stream[i] = gpu_stream(&gpu);
+	for (size_t i = GLK_STREAM_CROWD; i < STREAMS; i++)
+		gpu_free(&gpu, stream[i]);
+	ok(poll_crowd(&gpu),
+		"of many streams nothing is learned, and others had the lock");
+	for (size_t i = GLK_STREAM_CROWD; i < STREAMS; i++)
+		bare += glk_event_newest(stream[i]) <
+			glk_stream_freed(&gpu.streams, stream[i]);
+	is_int(bare, 0, "each has an event");
+	is_int(gpu.streams.records, STREAMS - GLK_STREAM_CROWD, "just one");
+	ok(!poll_crowd(&gpu), "nobody has the lock for nothing");
+	is_int(gpu.streams.records, STREAMS - GLK_STREAM_CROWD, "nor one event more");
+	glk_soft_run_all(gpu.drv);
 	gpu_close(&gpu);
 }
 
@@ -215,6 +250,7 @@ int main(void)
 	is_not_due();
 	is_far_ahead();
 	is_of_crowd();
+	is_covered();
 	is_quiet();
 	is_of_thread();
 	return tap_done();
