@@ -78,6 +78,7 @@ static bool lies_in(const struct glk_map *map, const struct glk_page *page)
 
 /* Idle pages that go, as long as some are left to be given back. */
 struct release {
+	struct glk_cache *gpu;
 	struct glk_limbo limbo;
 	uint64_t left; /* bytes */
 	const struct glk_map
@@ -103,6 +104,7 @@ static enum glk_idle_answer release_one(struct glk_map *map, uint32_t id, void *
 		r->err = r->err ? r->err : err;
 	else if (r->late && r->late->bytes < r->left)
 		add_late(map, page, r->late);
+	glk_plan_step(r->gpu);
 	return r->left ? GLK_IDLE_NEXT : GLK_IDLE_STOP;
 }
 
@@ -111,6 +113,7 @@ static void release_idle(struct glk_arena *home, const struct glk_node *node,
 {
 	struct glk_idle_walk walk = {.of = glk_node_of(node), .groups = groups};
 
+	r->gpu = home->gpu;
 	if (r->left)
 		glk_idle_each(&home->map, &walk, release_one, r);
 }
