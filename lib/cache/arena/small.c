@@ -155,14 +155,15 @@ static int find_hole(
 	unsigned waits;
 	int err;
 
-	*ret_hole = choose(arena, request, &waits, &crowd);
-	if (waits && crowd && glk_event_poll_crowd(&arena->gpu->streams))
-		*ret_hole = choose(arena, request, &waits, &crowd);
 	/* a wait, or one more slot, is worse than fewer blocks in bins */
-	for (int i = 0; i < GLK_DRAINS && waits &&
-		glk_supply_drain(arena, *ret_hole ? 0 : want.size);
-		i++)
+	for (int i = 0;; i++) {
 		*ret_hole = choose(arena, request, &waits, &crowd);
+		if (waits && crowd && glk_event_poll_crowd(&arena->gpu->streams))
+			*ret_hole = choose(arena, request, &waits, &crowd);
+		if (!waits || i == GLK_DRAINS ||
+			!glk_supply_drain(arena, *ret_hole ? 0 : want.size))
+			break;
+	}
 	if (!*ret_hole && is_full(&arena->map) && arena->binned &&
 		glk_quick_yield(arena->gpu, request))
 		*ret_hole = choose(arena, request, &waits, &crowd);

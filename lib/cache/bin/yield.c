@@ -16,7 +16,7 @@
 /* Blocks that one request gives back before it maps. */
 #define YIELD_BLOCKS 32
 /* Blocks that are given back, or rows gone through, between two chances for others to have the lock. */
-#define TURN_BLOCKS 16
+#define TURN_BLOCKS 8
 #define TURN_ROWS   256
 /* Those of all streams that one gives back before more is held than the target, many where that is tight, as a miss
  * is cheaper there than a page; the rows that they are of, and those that are looked at. */
