@@ -140,13 +140,27 @@ static struct glk_need count_need(const struct job *job)
 	return need;
 }
 
+/* Whether so many slots behind a block in the arena of a stream are free, and have no page. */
+static bool is_bare(const struct job *job, uint32_t slots)
+{
+	const struct glk_map *map = job->map;
+	const struct glk_extent *next = glk_extent_at(map, job->e->next);
+
+	return job->arena->number && job->e->next &&
+		glk_extent_state(next) == GLK_EXTENT_FREE &&
+		next->size >= (uint64_t)slots << map->shift &&
+		glk_bits_first(map->mapped, job->last + 1, job->last + slots) ==
+		GLK_BITS_NONE;
+}
+
 /* Large pages from which on a block ends with single ones all the same: one that it shares serves nobody elsewhere
  * while either is there, and later passes of jobs of large blocks would map more. */
 #define WHOLE 4
 
 /*
  * Where nothing lies behind a block, nor has to, and there is plenty of memory, the last page that is made for it is a large one
- * all the same: what comes next begins there. A single page costs what a large one does.
+ * all the same: what comes next begins there. A single page costs what a large one does. In the arena of a stream, which has
+ * few addresses, there may be others beyond.
  */
 static uint32_t find_more(const struct job *job)
 {
@@ -158,7 +172,7 @@ static uint32_t find_more(const struct job *job)
 	if (map->large < 2 || job->e->whole || job->e->size != request->rounded ||
 		request->rounded <= job->arena->gpu->small_most ||
 		job->arena->gpu->ahead || request->run || request->single ||
-		job->arena->ops->place || request->tail || last + 1 != glk_map_end(map) ||
+		job->arena->ops->place || request->tail ||
 		job->stale.first < job->stale.behind ||
 		job->end[0].first < job->end[0].behind ||
 		job->end[1].first < job->end[1].behind || glk_bit_get(map->mapped, last))
@@ -170,6 +184,7 @@ static uint32_t find_more(const struct job *job)
 	slots -= lead < slots ? lead : slots;
 	more = (end - slots % end) % end;
 	if (!more || slots >= WHOLE * map->large ||
+		(last + 1 != glk_map_end(map) && !is_bare(job, more)) ||
 		((uint64_t)last + more + 1) << map->shift > map->end ||
 		glk_is_claimed(map, last + 1, last + more) ||
 		!glk_supply_is_plenty(job->arena, request->size,
@@ -412,7 +427,7 @@ static int carry_out(struct job *job)
 	job->sole = is_sole(job);
 	last = job->last + job->more;
 	/* also for what the driver may keep there */
-	if (job->more)
+	if (job->more && job->map->reach < last + 1)
 		job->map->reach = last + 1;
 	glk_claim(job->map, job->first, last);
 	glk_plan_begin(job->arena->gpu);

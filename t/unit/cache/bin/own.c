@@ -254,6 +254,40 @@ static void holds_more(void)
 	rig_close(&rig, 2);
 }
 
+/* The last page of a block is a large one, which what comes next has, also where others lie beyond. */
+static void shares_a_page(void)
+{
+	uint64_t addr[4], held, unused;
+
+	begin(NULL);
+	part();
+	addr[0] = rig_alloc(&rig, BLOCK, a);
+	addr[1] = rig_alloc(&rig, BLOCK, a);
+	ok(number_of(addr[0]) && addr[1] > addr[0], "two in the arena of a stream");
+	rig_free(&rig, addr[0], a);
+	run_all();
+	glk_lock(&rig.cache.lock);
+	glk_quick_flush(&rig.cache);
+	glk_trim_release(&rig.cache.arena, rig.cache.node, UINT64_MAX, UINT32_MAX, NULL);
+	glk_unlock(&rig.cache.lock);
+	held = rig_figures(&rig).reserved;
+	addr[2] = rig_alloc(&rig, 21 * MIB, a);
+	is_int((int64_t)(addr[2] - addr[0]), 0, "one comes in place of the first");
+	is_int((int64_t)(rig_figures(&rig).reserved - held), 24 * MIB,
+		"with three pages of 8 MiB");
+	addr[3] = rig_alloc(&rig, 11 * MIB, a);
+	is_int((int64_t)(addr[3] - addr[2]), 21 * MIB, "the next begins in the last");
+	is_int((int64_t)(rig_figures(&rig).reserved - held), 32 * MIB,
+		"and has one more");
+	for (int i = 1; i < 4; i++)
+		rig_free(&rig, addr[i], a);
+	run_all();
+	is_int(glk_cache_trim(&rig.cache, 0, false, &unused), 0, "trimmed");
+	is_int((int64_t)rig_figures(&rig).reserved, 2 * BLOCK, "all that is idle goes");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 2);
+}
+
 /* What lies in arenas of streams hides nothing of what waits in bins. */
 static void drains(void)
 {
@@ -411,6 +445,7 @@ int main(void)
 	cannot(0);
 	cannot(2);
 	holds_more();
+	shares_a_page();
 	drains();
 	suspends(false);
 	suspends(true);
