@@ -140,7 +140,8 @@ static struct glk_need count_need(const struct job *job)
 	return need;
 }
 
-/* Whether so many slots behind a block in the arena of a stream are free, and have no page. */
+/* Whether so many slots behind a block in the arena of a stream are free, and have no page. In the last one another
+ * block may begin, which has lost its contents there. */
 static bool is_bare(const struct job *job, uint32_t slots)
 {
 	const struct glk_map *map = job->map;
@@ -149,8 +150,8 @@ static bool is_bare(const struct job *job, uint32_t slots)
 	return job->arena->number && job->e->next &&
 		glk_extent_state(next) == GLK_EXTENT_FREE &&
 		next->size >= (uint64_t)slots << map->shift &&
-		glk_bits_first(map->mapped, job->last + 1, job->last + slots) ==
-		GLK_BITS_NONE;
+		!glk_bits_any(map->mapped, job->last + 1, job->last + slots) &&
+		!glk_bits_any(map->busy, job->last + 1, job->last + slots);
 }
 
 /* Large pages from which on a block ends with single ones all the same: one that it shares serves nobody elsewhere

@@ -254,6 +254,15 @@ static void holds_more(void)
 	rig_close(&rig, 2);
 }
 
+static void release_idle(void)
+{
+	run_all();
+	glk_lock(&rig.cache.lock);
+	glk_quick_flush(&rig.cache);
+	glk_trim_release(&rig.cache.arena, rig.cache.node, UINT64_MAX, UINT32_MAX, NULL);
+	glk_unlock(&rig.cache.lock);
+}
+
 /* The last page of a block is a large one, which what comes next has, also where others lie beyond. */
 static void shares_a_page(void)
 {
@@ -265,11 +274,7 @@ static void shares_a_page(void)
 	addr[1] = rig_alloc(&rig, BLOCK, a);
 	ok(number_of(addr[0]) && addr[1] > addr[0], "two in the arena of a stream");
 	rig_free(&rig, addr[0], a);
-	run_all();
-	glk_lock(&rig.cache.lock);
-	glk_quick_flush(&rig.cache);
-	glk_trim_release(&rig.cache.arena, rig.cache.node, UINT64_MAX, UINT32_MAX, NULL);
-	glk_unlock(&rig.cache.lock);
+	release_idle();
 	held = rig_figures(&rig).reserved;
 	addr[2] = rig_alloc(&rig, 21 * MIB, a);
 	is_int((int64_t)(addr[2] - addr[0]), 0, "one comes in place of the first");
@@ -284,6 +289,53 @@ static void shares_a_page(void)
 	run_all();
 	is_int(glk_cache_trim(&rig.cache, 0, false, &unused), 0, "trimmed");
 	is_int((int64_t)rig_figures(&rig).reserved, 2 * BLOCK, "all that is idle goes");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 2);
+}
+
+/* What is mapped in a slot is lost, as where the driver maps neither new pages there nor the old ones again. */
+static void lose(struct glk_map *map, uint32_t slot)
+{
+	uint32_t pages;
+
+	glk_lock(&rig.cache.lock);
+	pages = glk_swap_take(map, slot, slot);
+	if (glk_swap_unmap(map, slot, slot))
+		tap_bail(rig_error().text);
+	glk_swap_lose(map, slot, slot);
+	glk_swap_put_back(map, pages);
+	glk_unlock(&rig.cache.lock);
+}
+
+/* Not where that page would be mapped in a slot of a block that lost its contents there. */
+static void keeps_off(void)
+{
+	const size_t low = 23 * MIB + 512 * 1024, beside = 9 * MIB;
+	struct glk_map *map;
+	uint64_t addr[4];
+	uint32_t slot;
+
+	begin("policy.ends=low");
+	part();
+	release_idle();
+	addr[0] = rig_alloc(&rig, low, a);
+	addr[1] = rig_alloc(&rig, beside, a);
+	addr[2] = rig_alloc(&rig, 64 * MIB - low - beside, a);
+	ok(number_of(addr[0]) && addr[1] == addr[0] + low && addr[2] == addr[1] + beside,
+		"three side by side in the arena of a stream");
+	rig_free(&rig, addr[0], a);
+	release_idle();
+	map = &glk_arena_of(glk_cache_range(&rig.cache, addr[1]))->map;
+	slot = glk_slot_of(map, map->range->offset + (addr[1] - map->range->base));
+	lose(map, slot);
+	addr[3] = rig_alloc(&rig, 21 * MIB, a);
+	is_int((int64_t)(addr[3] - addr[0]), 0, "one comes in place of the first");
+	ok(map->page[slot - 1] && !map->page[slot],
+		"with no page where the second lost its contents");
+	ok(rig_verify(&rig), "the tables are sound");
+	for (int i = 1; i < 4; i++)
+		rig_free(&rig, addr[i], a);
+	run_all();
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 2);
 }
@@ -446,6 +498,7 @@ int main(void)
 	cannot(2);
 	holds_more();
 	shares_a_page();
+	keeps_off();
 	drains();
 	suspends(false);
 	suspends(true);
