@@ -33,8 +33,9 @@
 #include <errno.h>
 #include <string.h>
 
-/* Streams of the crowd that are asked at a time. */
-#define CROWD_ASKED 32
+/* Streams of the crowd that are asked at a time, and that are looked at. */
+#define CROWD_ASKED  32
+#define CROWD_LOOKED 512
 
 /* More streams than these are not asked again for one request, and what more of them used is due none. */
 #define FEW 8
@@ -571,19 +572,20 @@ void glk_event_own(struct glk_streams *streams, struct glk_stream *s, uint64_t b
 bool glk_event_poll_crowd(struct glk_streams *streams)
 {
 	bool learned = streams->by_bit[GLK_STREAM_CROWD] && poll_crowd(streams, POLL);
-	uint32_t asked = 0;
+	uint32_t steps = 0;
 
 	for (uint32_t id = 0; (id = glk_clock_next_working(streams, id));) {
 		struct glk_stream *s = glk_stream_at(streams, id);
+		bool bare = glk_event_newest(s) < glk_stream_freed(streams, s) &&
+			!glk_event_mute(streams, s);
 
-		if (glk_event_newest(s) >= glk_stream_freed(streams, s) ||
-			glk_event_mute(streams, s))
+		learned |= bare && poll(streams, s, POLL);
+		steps += bare ? CROWD_LOOKED / CROWD_ASKED : 1;
+		if (steps < CROWD_LOOKED)
 			continue;
-		learned |= poll(streams, s, POLL);
-		if (++asked % CROWD_ASKED == 0) {
-			glk_lock_yield(streams->gpu);
-			learned = true;
-		}
+		glk_lock_yield(streams->gpu);
+		learned = true;
+		steps = 0;
 	}
 	return learned;
 }
